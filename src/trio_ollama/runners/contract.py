@@ -1,0 +1,242 @@
+"""What the scheduler and the server may ask of a runner, however it is hosted.
+
+A *runner* is one child process with llama.cpp's server and one model. The scheduler's supervisor owns it: it calls
+`RunnerFactory.spawn` (synchronous: the process has an owner before the first checkpoint, R68), keeps `Runner.serve`
+running for the whole life of the process, waits for `Runner.ready`, and ends it with `terminate` and `kill`.
+Requests use `Runner.stream`, one fresh connection per call (no pool, so a cancelled call can leak nothing).
+
+Simulated runners implement the same Protocols and pass the same contract tests.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import trio
+
+__all__ = [
+    "Call",
+    "Exit",
+    "LaunchSpec",
+    "LoadFailedError",
+    "LoadReport",
+    "LoadStalledError",
+    "Runner",
+    "RunnerDiedError",
+    "RunnerError",
+    "RunnerFactory",
+    "RunnerRefusedError",
+    "SpawnError",
+    "looks_like_out_of_memory",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """Everything that decides how a child is started (runner-and-memory formula names in brackets).
+
+    Paths are absolute. `num_ctx` is per slot; the child gets `num_ctx * parallel`.
+    """
+
+    model: str
+    num_ctx: int
+    parallel: int = 1
+    num_batch: int = 512
+    gpu_layers: int = -1
+    """-1 automatic, 0 CPU only, else that many layers on GPUs."""
+    main_gpu: int | None = None
+    use_mmap: bool | None = None
+    """None leaves the choice to llama.cpp."""
+    num_thread: int = 0
+    """0 leaves the choice to llama.cpp."""
+    flash_attention: str = "auto"
+    """`on`, `off` or `auto`."""
+    cache_type: str = ""
+    """Element type of the KV cache; empty for llama.cpp's default (f16)."""
+    context_shift: bool = False
+    embeddings: bool = False
+    """Serve embeddings; generation works on such a child, too."""
+    pooling: str = ""
+    """`mean` for a completion model that is asked for embeddings; empty for the model's own."""
+    prompt_cache_mib: int = 0
+    projector: str | None = None
+    adapters: tuple[str, ...] = ()
+    draft: str | None = None
+    draft_num_predict: int = 0
+    visible_devices: tuple[str, ...] | None = None
+    """UUIDs of the GPUs the child may see; None for no filter, () for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a child process ended. `code` is negative for a death by signal, as in `subprocess`."""
+
+    code: int
+    lines: tuple[str, ...] = ()
+    """The last error lines it wrote, at most 8 KiB."""
+
+    def describe(self) -> str:
+        """Exit status or signal name, then the captured lines, each once (R78)."""
+        if self.code == 0:
+            status = "exit status 0"
+        elif self.code > 0:
+            status = f"exit status {self.code}"
+        else:
+            try:
+                status = f"signal {signal.Signals(-self.code).name}"
+            except ValueError:
+                status = f"signal {-self.code}"
+        return ": ".join([status, *([" | ".join(self.lines)] if self.lines else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What a child said of itself when it became ready. All sizes in bytes."""
+
+    context: int
+    """Effective context per slot, in tokens."""
+    total_bytes: int
+    """Sum of all buffers."""
+    gpu_bytes: int
+    """The part of `total_bytes` on GPUs; 0 on the CPU."""
+    bytes_by_device: Mapping[str, int] = field(default_factory=dict)
+    """Buffer bytes by the runner's own device name, such as `CUDA0`."""
+
+
+class RunnerError(Exception):
+    """A runner could not do what it was asked; the text is fit for a client."""
+
+    out_of_memory = False
+
+
+class SpawnError(RunnerError):
+    """The process could not be started."""
+
+
+class LoadFailedError(RunnerError):
+    """The child exited, or said that it cannot load the model. Nothing of it may be used."""
+
+    def __init__(self, message: str, *, out_of_memory: bool = False) -> None:
+        super().__init__(message)
+        self.out_of_memory = out_of_memory
+
+
+class LoadStalledError(LoadFailedError):
+    """No sign of life during a load for the stall limit (R83)."""
+
+
+class RunnerDiedError(RunnerError):
+    """The child ended, or closed the connection, in the middle of a call (R80)."""
+
+    def __init__(self, message: str, *, out_of_memory: bool = False) -> None:
+        super().__init__(message)
+        self.out_of_memory = out_of_memory
+
+
+class RunnerRefusedError(RunnerError):
+    """The child answered a call with an error of its own: `status` is its HTTP status, the text its `error.message`."""
+
+    def __init__(self, status: int, message: str, *, kind: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.out_of_memory = looks_like_out_of_memory(message)
+
+
+class Call(Protocol):
+    """One streaming call to a child, open for the time of its `async with`."""
+
+    settled: trio.Event
+    """Set once the child works no longer for this call: its terminal event was read, or it was closed early and the
+    child confirmed that the slot is free (its `slot release` log line), or the child is gone (R08)."""
+
+    async def receive(self) -> list[dict[str, Any]]:
+        """All complete events that one read brought, parsed; an empty list after the end of the stream.
+
+        Raises `RunnerDiedError` if the stream breaks off, `RunnerRefusedError` for an error event.
+        """
+        ...
+
+
+class Runner(Protocol):
+    """One child process from its start until it is reaped."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def exited(self) -> Exit | None:
+        """Set as soon as the process is reaped; None before."""
+        ...
+
+    async def serve(self) -> Exit:
+        """Drain the output and watch the process until it is reaped; must run for the whole life of the child.
+
+        If cancelled, it kills the process and reaps it, under a bound, before it lets go.
+        """
+        ...
+
+    async def ready(self, stall: float) -> LoadReport:
+        """Wait until the child answers that it is ready, accepted only while it is alive (R82).
+
+        `stall`: seconds without a sign of life after which `LoadStalledError` is raised; `math.inf` for none.
+        Raises `LoadFailedError` with the child's reason if it exits or reports failure.
+        """
+        ...
+
+    def terminate(self) -> None:
+        """Ask the process to end (SIGTERM). Harmless when it is already gone."""
+        ...
+
+    def kill(self) -> None:
+        """End the process group now (SIGKILL). Harmless when it is already gone."""
+        ...
+
+    def stream(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[Call]:
+        """POST `body` and stream the answer's events over a fresh connection.
+
+        Entering waits for the answer's head: raises `RunnerRefusedError` for a status >= 400 and `RunnerDiedError`
+        when the child cannot be reached. Leaving closes the connection at once, cancelled or not.
+        """
+        ...
+
+    async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
+        """A short call (tokenize, detokenize, apply-template, embeddings of one input): POST, return the JSON answer.
+
+        Same errors as `stream`; cancelling closes the connection.
+        """
+        ...
+
+
+class RunnerFactory(Protocol):
+    """Starts children. `describe` names the kind for logs and people."""
+
+    def describe(self) -> str: ...
+
+    def spawn(self, spec: LaunchSpec) -> Runner:
+        """Start a child. Synchronous and quick; raises `SpawnError`."""
+        ...
+
+
+OUT_OF_MEMORY_MARKS: Sequence[str] = (
+    "out of memory",
+    "out of device memory",
+    "cudamalloc failed",
+    "hipmalloc failed",
+    "failed to allocate",
+    "allocation failed",
+    "not enough memory",
+    "insufficient memory",
+    "vk_error_out_of_device_memory",
+    "erroroutofmemory",
+)
+
+
+def looks_like_out_of_memory(text: str) -> bool:
+    """True if a runner's text speaks of exhausted memory (the substrings llama.cpp's backends use, R48)."""
+    lowered = text.lower()
+    return any(mark in lowered for mark in OUT_OF_MEMORY_MARKS)
