@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, cast
 
 import trio
-from quart import ResponseReturnValue, request
+from quart import Response, ResponseReturnValue, request
 from quart.wrappers import Request
 from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
 from quart_trio.wrappers.request import TrioBody, TrioRequest
 from werkzeug.exceptions import HTTPException
 
-__all__ = ["STACK", "App", "RequestBody", "RequestConnection", "request_stack"]
+__all__ = ["STACK", "App", "RequestBody", "RequestConnection", "empty_response", "request_stack"]
 
 STACK = "trio_ollama.stack"
 """Key of the request's exit stack in the ASGI scope."""
@@ -39,6 +39,14 @@ def request_stack() -> contextlib.AsyncExitStack:
     stack is closed in a cancelled scope, so what is registered must not wait (R76).
     """
     return cast("dict[str, contextlib.AsyncExitStack]", request.scope)[STACK]
+
+
+def empty_response(status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """A response without a body, and so without a content type."""
+    response = Response("", status=status)
+    del response.headers["Content-Type"]
+    response.headers.update(headers or {})
+    return response
 
 
 class RequestBody(TrioBody):
