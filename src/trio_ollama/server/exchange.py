@@ -1,0 +1,85 @@
+"""One request and its response, as the connection sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+__all__ = ["Exchange"]
+
+BODY_QUEUE = 10
+"""Pieces of a body (at most 64 KiB each) between the connection and the request; then TCP holds the client back."""
+CLIENT_CLOSED_REQUEST = 499
+"""What the access log says of a request whose client left; never sent."""
+
+access = logging.getLogger("trio_ollama.access")
+logger = logging.getLogger(__name__)
+
+Application = Callable[[Any, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
+
+
+class Exchange:
+    """Runs the application for one request, in a cancel scope that belongs to the connection.
+
+    `respond` takes the ASGI messages of the response, and None when there are no more.
+    """
+
+    def __init__(self, scope: Any, respond: Callable[[Any], Awaitable[None]]) -> None:
+        self._scope = scope
+        self._respond = respond
+        self._sender, self._receiver = trio.open_memory_channel[Any](BODY_QUEUE)
+        self._cancel_scope = trio.CancelScope()
+        self._left = False
+        self._complete = False
+        self._status = 0
+
+    def leave(self, reason: str) -> None:
+        """The client is gone: cancel the request, unless its whole response has been taken already."""
+        if not self._complete:
+            self._left = True
+            self._cancel_scope.cancel(reason)
+
+    async def put(self, message: Any) -> None:
+        """Take the next ASGI message for the request; waits while it does not read its body."""
+        if message["type"] == "http.disconnect":
+            # Also sent at the end of every response, where it is no news (1.7: taking it for a disconnect skips the
+            # end of the response). Either way nobody will read the rest of the body.
+            self._receiver.close()
+            return
+        with contextlib.suppress(trio.BrokenResourceError):  # answered without reading all of its body
+            await self._sender.send(message)
+
+    async def run(self, app: Application) -> None:
+        """Run the request to its end; logs its errors and one line for the access log."""
+        started = trio.current_time()
+        method, target = (
+            self._scope["method"],
+            self._scope["raw_path"].decode("ascii"),
+        )  # as sent: no control characters
+        try:
+            with self._cancel_scope:
+                try:
+                    await app(self._scope, self._receiver.receive, self._send)
+                except* Exception as errors:
+                    logger.error("error in %s %s", method, target, exc_info=errors)
+                await self._respond(None)
+        finally:
+            self._sender.close()
+            self._receiver.close()
+            status = CLIENT_CLOSED_REQUEST if self._left else self._status or 500
+            duration = trio.current_time() - started
+            access.info("%s %s %d %.3fs", method, target, status, duration)
+
+    async def _send(self, message: Any) -> None:
+        if self._left:
+            await trio.lowlevel.checkpoint()  # raises Cancelled, except in a shielded cleanup
+            return
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+        await self._respond(message)
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self._complete = True
