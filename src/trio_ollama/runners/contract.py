@@ -150,9 +150,11 @@ class RunnerRefusedError(RunnerError):
 class Call(Protocol):
     """One streaming call to a child, open for the time of its `async with`."""
 
-    settled: trio.Event
-    """Set once the child works no longer for this call: its terminal event was read, or it was closed early and the
-    child confirmed that the slot is free (its `slot release` log line), or the child is gone (R08)."""
+    @property
+    def settled(self) -> trio.Event:
+        """Set once the child works no longer for this call: its terminal event was read, or it was closed early and
+        the child confirmed that the slot is free (its `slot release` log line), or the child is gone (R08)."""
+        ...
 
     async def receive(self) -> list[dict[str, Any]]:
         """All complete events that one read brought, parsed; an empty list after the end of the stream.

@@ -1,0 +1,39 @@
+"""Who may use which model, when, and where: the pure core decides, this package's shell acts."""
+
+from __future__ import annotations
+
+from .core.decisions import Because
+from .core.values import FOREVER, Demand, LoadOptions, ModelFacts, Policy
+from .errors import (
+    CrashBackoffError,
+    ForcedStopError,
+    NeverFitsError,
+    PredecessorStuckError,
+    QueueFullError,
+    SchedulingError,
+    ShuttingDownError,
+)
+from .lease import Lease
+from .limits import Limits
+from .scheduler import Scheduler
+from .views import RunnerView
+
+__all__ = [
+    "FOREVER",
+    "Because",
+    "CrashBackoffError",
+    "Demand",
+    "ForcedStopError",
+    "Lease",
+    "Limits",
+    "LoadOptions",
+    "ModelFacts",
+    "NeverFitsError",
+    "Policy",
+    "PredecessorStuckError",
+    "QueueFullError",
+    "RunnerView",
+    "Scheduler",
+    "SchedulingError",
+    "ShuttingDownError",
+]

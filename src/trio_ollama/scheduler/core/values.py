@@ -179,6 +179,8 @@ class Policy:
     """`on`, `off`, or empty for automatic."""
     prompt_cache: int = 0
     """Bytes per runner, reserved in RAM."""
+    cache_type: str = ""
+    """Element type of the KV cache; empty for f16."""
     platform: str = "linux"
     crash_limit: int = 3
     crash_backoff: int = 30 * 10**9

@@ -1,0 +1,91 @@
+"""From a demand to the configuration a runner is launched with, in two steps: what is wanted, then what is started.
+
+What is wanted is known at arrival and compared with loaded runners (R58); batch and mapping of an automatic demand are
+settled when the placement is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from .batch import choose_batch
+from .context import clamp, floor_context, resolve_shift
+from .flash_attention import flash_attention
+from .memory import available, predict_vram
+from .mmap import default_mmap
+from .parallel import slots
+from .records import Runner
+from .values import RAM, Demand, DeviceFacts, LaunchConfig, ModelFacts, Placement, Policy
+
+__all__ = ["launchable", "wanted"]
+
+
+def wanted(demand: Demand, policy: Policy) -> LaunchConfig:
+    """The launch configuration a demand asks for, with its automatic parts still open."""
+    model, options = demand.model, demand.options
+    return LaunchConfig(
+        num_ctx=clamp(floor_context(options.num_ctx, model.vision), model.train_context),
+        num_ctx_auto=options.num_ctx_auto,
+        num_batch=options.num_batch,
+        num_batch_auto=options.num_batch_auto,
+        num_gpu=options.num_gpu,
+        main_gpu=options.main_gpu,
+        use_mmap=options.use_mmap,
+        use_mmap_auto=False,
+        num_thread=options.num_thread,
+        draft_num_predict=options.draft_num_predict,
+        context_shift=resolve_shift(options.shift, model),
+        embeddings=options.embeddings or model.pooled,
+        parallel=slots(model, policy.num_parallel),
+        train_context=model.train_context,
+        projectors=model.projectors,
+        adapters=model.adapters,
+        draft=model.draft,
+    )
+
+
+def launchable(
+    want: LaunchConfig,
+    model: ModelFacts,
+    placement: Placement,
+    devices: Sequence[DeviceFacts],
+    loaded: Iterable[Runner],
+    policy: Policy,
+) -> tuple[LaunchConfig, str]:
+    """`want` with batch and mapping settled for `placement`, and why mapping was switched off, if it was.
+
+    `loaded`: the runners that are there already; their mapped files count against the page cache (G18).
+    """
+    ram = next((device for device in devices if device.id == RAM), DeviceFacts(RAM, 0, 0, library="cpu"))
+    chosen = [device for device in devices if device.id in placement.gpus]
+    predicted = predict_vram(model, want.num_ctx, want.parallel)
+    room = available(chosen, ram.reported_free)
+    batch = choose_batch(
+        model,
+        requested=want.num_batch,
+        automatic=want.num_batch_auto,
+        embeddings=want.embeddings,
+        num_ctx=want.num_ctx,
+        parallel=want.parallel,
+        layers_on_cpu=placement.kind not in ("single", "group"),
+        predicted=predicted,
+        available=room,
+        flash_attention=flash_attention(policy.flash_attention, chosen),
+        devices=chosen,
+    )
+    mapping, why_not = default_mmap(
+        want.use_mmap,
+        platform=policy.platform,
+        num_gpu=want.num_gpu if chosen else 0,
+        main_gpu=placement.main_gpu,
+        layers=model.layers,
+        file_size=model.file_size,
+        gpus=chosen,
+        predicted=predicted,
+        available=room,
+        system_total=ram.total,
+        system_free=ram.reported_free,
+        mapped=sum(runner.model.file_size for runner in loaded if runner.config.use_mmap is not False),
+    )
+    return replace(want, num_batch=batch, use_mmap=mapping, use_mmap_auto=want.use_mmap is None), why_not

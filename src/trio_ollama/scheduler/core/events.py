@@ -1,0 +1,221 @@
+"""What the scheduler did, as frozen values: one mechanism for log, introspection, metrics and the simulation's trace.
+
+`level` is a `logging` level: one INFO line for each thing that costs a user seconds, with its reason; the rest DEBUG.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from .decisions import Because
+
+__all__ = [
+    "DrainStarted",
+    "Event",
+    "LeaseGranted",
+    "LeaseLost",
+    "LeaseReleased",
+    "LoadFailed",
+    "LoadStarted",
+    "RequestLeft",
+    "RequestRefused",
+    "RequestWaits",
+    "RetryPlanned",
+    "RunnerGone",
+    "RunnerLoaded",
+    "RunnerStuck",
+    "human_bytes",
+]
+
+DEBUG: Final = 10
+INFO: Final = 20
+WARNING: Final = 30
+ERROR: Final = 40
+
+
+def human_bytes(amount: int) -> str:
+    """One decimal GiB, MiB or KiB; below that plain bytes."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if amount >= size:
+            tenths = amount * 10 // size
+            return f"{tenths // 10}.{tenths % 10} {unit}"
+    return f"{amount} B"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    level: ClassVar[int] = DEBUG
+    at: int
+    """Nanoseconds of the monotonic clock."""
+    model: str
+
+    def text(self) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStarted(Event):
+    level: ClassVar[int] = INFO
+    gen: int
+    seq: int
+    because: Because
+    kind: str
+    gpus: tuple[str, ...]
+    reservation: tuple[tuple[str, int], ...]
+    num_ctx: int
+    num_batch: int
+    parallel: int
+    mmap: str
+    """Why mapping is off, or empty."""
+
+    def text(self) -> str:
+        where = ", ".join(f"{human_bytes(amount)} on {id_}" for id_, amount in self.reservation)
+        mmap = f", mapping off ({self.mmap})" if self.mmap else ""
+        return (
+            f"loading {self.model} as generation {self.gen} ({self.because}): {where}; context {self.num_ctx} x "
+            f"{self.parallel}, batch {self.num_batch}, placement {self.kind}{mmap}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerLoaded(Event):
+    level: ClassVar[int] = INFO
+    gen: int
+    pid: int | None
+    took: int
+    total_bytes: int
+    gpu_bytes: int
+    loaded: int
+
+    def text(self) -> str:
+        return (
+            f"{self.model} is ready as generation {self.gen}, pid {self.pid}, after {self.took / 1e9:.2f} s: "
+            f"{human_bytes(self.total_bytes)}, of them {human_bytes(self.gpu_bytes)} on GPUs; {self.loaded} loaded"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed(Event):
+    level: ClassVar[int] = ERROR
+    gen: int
+    error: str
+    waiters: int
+
+    def text(self) -> str:
+        return f"loading {self.model} failed, {self.waiters} requests get the error: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPlanned(Event):
+    level: ClassVar[int] = WARNING
+    num_ctx: int | None
+    alone: bool
+    error: str
+
+    def text(self) -> str:
+        how = [f"with context {self.num_ctx}"] if self.num_ctx else []
+        how += ["after stopping everything else"] if self.alone else []
+        return f"loading {self.model} ran out of memory, trying once more {' and '.join(how)}: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGranted(Event):
+    seq: int
+    gen: int
+    because: Because
+    slot: bool
+    waited: int
+    overtook: tuple[int, ...]
+
+    def text(self) -> str:
+        waits = "" if self.slot else ", no slot yet"
+        return f"request {self.seq} gets {self.model} ({self.because}) after {self.waited / 1e9:.3f} s{waits}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseReleased(Event):
+    seq: int
+    gen: int
+    leases: int
+
+    def text(self) -> str:
+        return f"request {self.seq} is done with {self.model}; {self.leases} others use it"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost(Event):
+    level: ClassVar[int] = WARNING
+    seq: int
+    gen: int
+    error: str
+
+    def text(self) -> str:
+        return f"request {self.seq} loses {self.model}: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWaits(Event):
+    seq: int
+    because: Because
+    by: int | None
+
+    def text(self) -> str:
+        return f"request {self.seq} waits for {self.model}: {self.because}" + (f" ({self.by})" if self.by else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLeft(Event):
+    seq: int
+    waited: int
+
+    def text(self) -> str:
+        return f"request {self.seq} for {self.model} left after waiting {self.waited / 1e9:.3f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRefused(Event):
+    level: ClassVar[int] = WARNING
+    seq: int
+    because: Because
+    facts: str
+
+    def text(self) -> str:
+        return f"request {self.seq} for {self.model} is refused: {self.because}" + (
+            f" ({self.facts})" if self.facts else ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DrainStarted(Event):
+    level: ClassVar[int] = INFO
+    gen: int
+    because: Because
+    seq: int | None
+    """The waiter it goes for, if any."""
+    leases: int
+
+    def text(self) -> str:
+        whom = f" for request {self.seq}" if self.seq is not None else ""
+        rest = f"; {self.leases} requests finish first" if self.leases else ""
+        return f"{self.model} (generation {self.gen}) goes{whom}: {self.because}{rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerStuck(Event):
+    level: ClassVar[int] = WARNING
+    gen: int
+    pid: int | None
+
+    def text(self) -> str:
+        return f"pid {self.pid} of {self.model} has not exited after SIGKILL; its memory stays reserved"
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerGone(Event):
+    level: ClassVar[int] = INFO
+    gen: int
+    how: str
+
+    def text(self) -> str:
+        return f"{self.model} (generation {self.gen}) is gone: {self.how}"

@@ -1,0 +1,545 @@
+"""The single owner of all scheduling state. Every public method is one synchronous step (I17): no step blocks, and
+between steps nothing of the state is in between. A step ends with planner passes until nothing more follows, and
+leaves its effects for the shell (`take_effects`) and its events for whoever listens (`on_event`).
+
+Instants are nanoseconds of the monotonic clock and are handed in; nothing here reads a clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from . import events as ev
+from .config import launchable, wanted
+from .context import step_down
+from .crashes import CrashLog
+from .decisions import Abort, Because, Claim, Decision, Drain, Grant, Refuse, StartLoad, Wait
+from .effects import Effect, Granted, Lost, Measure, Rearm, Refused, SlotGranted, Spawn, Stop
+from .lifecycle import Event, State, advance
+from .placements import placements
+from .plan import plan
+from .records import Lease, OomRetry, Runner, Waiter
+from .reload import difference
+from .values import FOREVER, RAM, Demand, DeviceFacts, LaunchConfig, Placement, Policy
+
+__all__ = ["FACTS_MAX_AGE", "Fleet"]
+
+FACTS_MAX_AGE = 500_000_000
+"""Nanoseconds after which memory figures are measured again before a load is started on them."""
+
+
+class Fleet:
+    """Devices, runner generations and waiters. `on_event` is called synchronously with every event."""
+
+    def __init__(self, policy: Policy, on_event: Callable[[ev.Event], None] = lambda event: None) -> None:
+        self.policy = policy
+        self.closing = False
+        self.devices: Sequence[DeviceFacts] = ()
+        self.runners: dict[int, Runner] = {}
+        self.waiters: dict[int, Waiter] = {}
+        self.overtakers: dict[str, list[int]] = {}
+        self.oom_retries: dict[str, OomRetry] = {}
+        self.crashes = CrashLog(policy.crash_limit, policy.crash_backoff)
+        self.now = 0
+        self._measured_at: int | None = None
+        self._changed_at = 0
+        self._on_event = on_event
+        self._effects: list[Effect] = []
+        self._leases: dict[int, int] = {}
+        self._spawned_at: dict[int, int] = {}
+        self._last_seq = 0
+        self._last_gen = 0
+        self._interned: dict[LaunchConfig, LaunchConfig] = {}
+        self._placements: dict[tuple[str, LaunchConfig], tuple[Mapping[str, int], tuple[Placement, ...]]] = {}
+
+    # -- what the planner reads ---------------------------------------------------------------------------------
+
+    @property
+    def facts_fresh(self) -> bool:
+        return self._measured_at is not None and self.now - self._measured_at <= FACTS_MAX_AGE
+
+    @property
+    def model_limit(self) -> int:
+        """From the current device list, never latched (R47)."""
+        return self.policy.max_models or 3 * max(1, sum(device.gpu for device in self.devices))
+
+    def backed_off(self, key: str) -> str | None:
+        return self.crashes.backed_off(key, self.now)
+
+    def placements(self, waiter: Waiter, base: Mapping[str, int]) -> tuple[Placement, ...]:
+        """The waiter's placements; kept as long as `base` stays the same."""
+        known = self._placements.get((waiter.key, waiter.wanted))
+        if known is None or known[0] != base:
+            found = placements(waiter.demand.model, waiter.wanted, self.devices, base, self.policy)
+            known = self._placements[waiter.key, waiter.wanted] = (dict(base), found)
+        return known[1]
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def can_grant(self, demand: Demand) -> bool:
+        """True if a loaded runner could serve this at once, so that no fresh figures are needed first."""
+        return any(runner.key == demand.model.key and runner.state is State.READY for runner in self.runners.values())
+
+    def arrive(self, demand: Demand, now: int) -> int:
+        """A request comes; returns its seq. Its outcome is an effect of this step or of a later one."""
+        self.now = now
+        self._last_seq = seq = self._last_seq + 1
+        config = wanted(demand, self.policy)
+        retry = self.oom_retries.get(demand.model.key)
+        if retry is not None:
+            config = _reduced(config, retry)
+        waiter = Waiter(seq, demand, self._interned.setdefault(config, config), now)
+        self.waiters[seq] = waiter
+        self._apply(plan(self))
+        # Undecided while its figures are being measured: the queue bound still applies when they are there.
+        if waiter.wait is None or waiter.wait.because is not Because.MEASURING:
+            waiter.admitted = True
+        self._replan()
+        return seq
+
+    def leave(self, seq: int, now: int) -> None:
+        """The client is gone: its place, claim and lease go in this step (I10). Harmless if it holds nothing."""
+        self.now = now
+        waiter = self.waiters.pop(seq, None)
+        if waiter is None:
+            self.release(seq, now)
+            return
+        self._publish(ev.RequestLeft(now, waiter.demand.model.name, seq, now - waiter.arrived))
+        alone = waiter.wait is None or waiter.wait.because is not Because.BEHIND_OWN_MODEL or waiter.claim
+        if alone:
+            self._replan()
+
+    def release(self, seq: int, now: int, *, settled: bool = True, served: bool = False) -> None:
+        """The lease ends; a no-op for a lease that is gone (I03, R13).
+
+        `settled` False: the child may still work for it, so its slot stays taken until `slot_settled`.
+        `served`: the runner answered it, so it is no crash loop.
+        """
+        self.now = now
+        gen = self._leases.pop(seq, None)
+        if gen is None:
+            return
+        runner = self.runners[gen]
+        lease = runner.leases.pop(seq)
+        if served:
+            self.crashes.forget(runner.key)
+        self._publish(ev.LeaseReleased(now, runner.model.name, seq, gen, len(runner.leases)))
+        if lease.holds_slot:
+            if settled:
+                runner.held_slots -= 1
+        elif lease.wants_slot:
+            runner.slot_queue.remove(seq)
+        self._hand_out_slots(runner)
+        if not runner.leases:
+            if runner.state is State.DRAINING:
+                self._stop(runner)
+            self._replan()
+
+    def want_slot(self, seq: int, now: int) -> bool:
+        """A lease asks for a slot (again): one input of an embeddings batch (R10). False if the lease is gone."""
+        self.now = now
+        gen = self._leases.get(seq)
+        if gen is None:
+            return False
+        runner = self.runners[gen]
+        lease = runner.leases[seq]
+        lease.wants_slot = True
+        runner.slot_queue.append(seq)
+        self._hand_out_slots(runner)
+        return True
+
+    def return_slot(self, seq: int, now: int, *, settled: bool = True) -> None:
+        """The lease gives its slot back, or stops waiting for one, but stays."""
+        self.now = now
+        gen = self._leases.get(seq)
+        if gen is None:
+            return
+        runner = self.runners[gen]
+        lease = runner.leases[seq]
+        if lease.holds_slot:
+            lease.holds_slot = False
+            if settled:
+                runner.held_slots -= 1
+        elif lease.wants_slot:
+            runner.slot_queue.remove(seq)
+        lease.wants_slot = False
+        self._hand_out_slots(runner)
+
+    def slot_settled(self, gen: int, now: int) -> None:
+        """The child confirmed the end of a call whose request had left before (R08)."""
+        self.now = now
+        runner = self.runners.get(gen)
+        if runner is not None and runner.held_slots:
+            runner.held_slots -= 1
+            self._hand_out_slots(runner)
+
+    # -- the life of a runner -----------------------------------------------------------------------------------
+
+    def spawned(self, gen: int, pid: int, now: int) -> None:
+        self.now = now
+        runner = self.runners[gen]
+        runner.pid = pid
+        runner.state = advance(runner.state, Event.SPAWNED)
+
+    def spawn_failed(self, gen: int, error: str, now: int) -> None:
+        self.now = now
+        runner = self.runners[gen]
+        was_loading = runner.loading
+        runner.state = advance(runner.state, Event.SPAWN_FAILED)
+        if was_loading:
+            self._load_failure(runner, error, out_of_memory=False)
+        self._forget(runner, "it could not be started")
+        self._replan()
+
+    def loaded(self, gen: int, *, context: int, total_bytes: int, gpu_bytes: int, report: object, now: int) -> None:
+        """The child is ready: its first waiter is granted in this step (R44)."""
+        self.now = now
+        runner = self.runners[gen]
+        if not runner.loading:
+            return  # aborted in the same instant; its supervisor is already stopping it
+        runner.state = advance(runner.state, Event.LOADED)
+        runner.context, runner.report = context or runner.config.num_ctx, report
+        runner.total_bytes, runner.gpu_bytes = total_bytes, gpu_bytes
+        if runner.placement.kind == "cpu" and total_bytes:
+            runner.reservation = {**runner.reservation, RAM: total_bytes + self.policy.prompt_cache}
+        self.oom_retries.pop(runner.key, None)
+        counted = sum(other.counted for other in self.runners.values())
+        took = now - self._spawned_at[gen]
+        self._publish(ev.RunnerLoaded(now, runner.model.name, gen, runner.pid, took, total_bytes, gpu_bytes, counted))
+        self._replan()
+        if runner.closed_after is not None and runner.state is State.READY:
+            # Stopped during its load: whoever it was for has its lease now (R26; planner.md, fault d).
+            self._drain(runner, Because.STOPPED, None)
+            self._replan()
+
+    def load_failed(self, gen: int, error: str, *, out_of_memory: bool, now: int) -> None:
+        """The child says it cannot load; its process is stopped."""
+        self.now = now
+        runner = self.runners[gen]
+        if not runner.loading:
+            return
+        runner.state = advance(runner.state, Event.LOAD_FAILED)
+        runner.drain_because = Because.LOAD_FAILED
+        self._emit(Stop(gen))
+        self._load_failure(runner, error, out_of_memory=out_of_memory)
+        self._replan()
+
+    def exited(self, gen: int, error: str, *, out_of_memory: bool = False, now: int) -> None:
+        """The process is reaped, whatever the reason. Its leases get one error each (R80)."""
+        self.now = now
+        runner = self.runners[gen]
+        before = runner.state
+        runner.state = advance(runner.state, Event.EXITED)
+        runner.stuck = False
+        # Figures from before this exit are worth nothing to the next load (R35).
+        self._measured_at, self._changed_at = None, now
+        if before in (State.SPAWNING, State.LOADING):
+            self._load_failure(runner, error, out_of_memory=out_of_memory)
+        elif before in (State.READY, State.DRAINING):
+            self.crashes.note(runner.key, error, now)
+        self._lose_leases(runner, None, runner.failure or error)
+        self._replan()
+
+    def recovered(self, gen: int, how: str, now: int) -> None:
+        """Its memory is back, or nothing can be waited for."""
+        self.now = now
+        runner = self.runners[gen]
+        runner.state = advance(runner.state, Event.RECOVERED)
+        self._forget(runner, how)
+        self._replan()
+
+    def stuck(self, gen: int, now: int) -> None:
+        """Neither SIGTERM nor SIGKILL ended it: its bytes stay reserved, its key is refused (R71)."""
+        self.now = now
+        runner = self.runners[gen]
+        if runner.state is State.STOPPING:
+            runner.stuck = True
+            self._publish(ev.RunnerStuck(now, runner.model.name, gen, runner.pid))
+            self._replan()
+
+    def expire(self, gen: int, now: int) -> None:
+        """The keep-alive timer fired; a timer of an earlier idle period does nothing (R21)."""
+        self.now = now
+        runner = self.runners.get(gen)
+        if runner is None or runner.state is not State.READY or runner.busy:
+            return
+        if runner.deadline is not None and now >= runner.deadline:
+            self._drain(runner, Because.EXPIRED, None)
+            self._replan()
+
+    def stop(self, key: str, because: Because, now: int) -> bool:
+        """Stop or delete: sticky (R25). A load serves those who wait for it now, then drains (R26)."""
+        self.now = now
+        found = False
+        for runner in list(self.runners.values()):
+            if runner.key != key:
+                continue
+            if runner.state is State.READY:
+                found = True
+                self._drain(runner, because, None)
+            elif runner.loading:
+                found = True
+                if runner.closed_after is None:
+                    runner.closed_after = self._last_seq
+        if found:
+            self._replan()
+        return found
+
+    def kill(self, gen: int, because: Because, error: str, now: int) -> None:
+        """End a runner now, with an error for each of its leases: forced stop, hung runner, shutdown (I04)."""
+        self.now = now
+        runner = self.runners.get(gen)
+        if runner is None or runner.state in (State.RECOVERING, State.GONE):
+            return
+        was_loading = runner.loading
+        runner.state = advance(runner.state, Event.KILL)
+        runner.drain_because, runner.failure = because, error
+        self._publish(ev.DrainStarted(now, runner.model.name, gen, because, None, len(runner.leases)))
+        self._emit(Stop(gen, kill=because is not Because.SHUTDOWN))
+        if was_loading:
+            self._fail_waiters(runner, error)
+        self._lose_leases(runner, because, error)
+        self._replan()
+
+    def runtime_out_of_memory(self, now: int) -> None:
+        """A running request ran out of memory: everything drains (R51)."""
+        self.now = now
+        for runner in list(self.runners.values()):
+            if runner.state is State.READY:
+                self._drain(runner, Because.RUNTIME_OOM, None)
+        self._replan()
+
+    def close(self, now: int) -> None:
+        """Shutting down: nobody new, no spawn (I25); leases go on."""
+        self.now = now
+        self.closing = True
+        self._replan()
+
+    def report(self, devices: Sequence[DeviceFacts], started: int, now: int) -> None:
+        """Figures of a query that began at `started`; what did not answer has its last good value in it (I19, R65)."""
+        self.now = now
+        self.devices = tuple(devices)
+        if started >= self._changed_at:
+            self._measured_at = now
+        self._replan()
+
+    def take_effects(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    # -- inside a step ------------------------------------------------------------------------------------------
+
+    def _replan(self) -> None:
+        """Planner passes until nothing more follows.
+
+        Each further pass has a load, an abort, a drain or a refusal behind it: bounded by the runners and waiters.
+        """
+        for _ in range(3 + len(self.runners) + len(self.waiters)):
+            decisions = plan(self)
+            self._apply(decisions)
+            acted = any(isinstance(decision, StartLoad | Abort | Drain | Refuse) for decision in decisions)
+            if not self._settle_idle() and not acted:
+                break
+        else:
+            raise AssertionError("the planner does not come to rest")
+        if any(
+            waiter.wait is not None and waiter.wait.because is Because.MEASURING for waiter in self.waiters.values()
+        ):
+            self._emit(Measure())
+        if not self.waiters:
+            self.overtakers.clear()
+            self.oom_retries.clear()
+            self._interned.clear()
+            self._placements.clear()
+
+    def _apply(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            match decision:
+                case Grant():
+                    self._grant(decision)
+                case StartLoad():
+                    self._start(decision)
+                case Abort(gen=gen):
+                    runner = self.runners[gen]
+                    runner.state = advance(runner.state, Event.ABORT)
+                    runner.drain_because = decision.because
+                    self._publish(ev.DrainStarted(self.now, runner.model.name, gen, decision.because, None, 0))
+                    self._emit(Stop(gen))
+                case Drain(gen=gen):
+                    self._drain(self.runners[gen], decision.because, decision.seq)
+                case Claim(seq=seq, gens=gens):
+                    self.waiters[seq].claim = gens
+                case Refuse(seq=seq):
+                    waiter = self.waiters.pop(seq)
+                    name = waiter.demand.model.name
+                    self._publish(ev.RequestRefused(self.now, name, seq, decision.because, decision.facts))
+                    self._emit(Refused(seq, decision.because, decision.facts))
+                case Wait(seq=seq):
+                    waiter = self.waiters[seq]
+                    if waiter.wait is None or waiter.wait.because is not decision.because:
+                        name = waiter.demand.model.name
+                        self._publish(ev.RequestWaits(self.now, name, seq, decision.because, decision.by))
+                    waiter.wait = decision
+
+    def _grant(self, grant: Grant) -> None:
+        waiter, runner = self.waiters.pop(grant.seq), self.runners[grant.gen]
+        demand = waiter.demand
+        runner.leases[grant.seq] = Lease(grant.seq, demand, wants_slot=demand.slot)
+        runner.served += 1
+        self._leases[grant.seq] = grant.gen
+        if demand.keep_alive is not None:
+            runner.keep_alive = demand.keep_alive  # the last granted wins (R24)
+        if grant.overtook:
+            oldest = next(iter(self.waiters), grant.seq)
+            for id_ in runner.reservation:
+                seqs = self.overtakers.setdefault(id_, [])
+                insort(seqs, grant.seq)
+                del seqs[: bisect_left(seqs, oldest)]
+        waited = self.now - waiter.arrived
+        name = runner.model.name
+        self._publish(
+            ev.LeaseGranted(self.now, name, grant.seq, grant.gen, grant.because, grant.slot, waited, grant.overtook)
+        )
+        self._emit(Granted(grant.seq, grant.gen))
+        if demand.slot:
+            runner.slot_queue.append(grant.seq)
+            self._hand_out_slots(runner)
+        self._disarm(runner)
+
+    def _start(self, start: StartLoad) -> None:
+        waiter = self.waiters[start.seq]
+        self._last_gen = gen = self._last_gen + 1
+        loaded = [runner for runner in self.runners.values() if runner.counted]
+        config, why_not_mapped = launchable(
+            start.config, waiter.demand.model, start.placement, self.devices, loaded, self.policy
+        )
+        keep_alive = waiter.demand.keep_alive
+        self.runners[gen] = Runner(
+            gen,
+            waiter.demand.model,
+            config,
+            start.placement,
+            start.placement.reservation,
+            self.policy.keep_alive if keep_alive is None else keep_alive,
+        )
+        self._spawned_at[gen] = self.now
+        where = tuple((id_, amount) for id_, amount in start.placement.reservation.items() if id_ != "models")
+        self._publish(
+            ev.LoadStarted(
+                self.now,
+                waiter.demand.model.name,
+                gen,
+                start.seq,
+                start.because,
+                start.placement.kind,
+                start.placement.gpus,
+                where,
+                config.num_ctx,
+                config.num_batch,
+                config.parallel,
+                why_not_mapped,
+            )
+        )
+        self._emit(Spawn(gen))
+
+    def _drain(self, runner: Runner, because: Because, seq: int | None) -> None:
+        runner.state = advance(runner.state, Event.DRAIN)
+        runner.drain_because = because
+        self._disarm(runner)
+        self._publish(ev.DrainStarted(self.now, runner.model.name, runner.gen, because, seq, len(runner.leases)))
+        if not runner.leases:
+            self._stop(runner)
+        else:
+            self._emit(Rearm(runner.gen))
+
+    def _stop(self, runner: Runner) -> None:
+        runner.state = advance(runner.state, Event.STOP)
+        self._emit(Stop(runner.gen))
+
+    def _settle_idle(self) -> bool:
+        """Start the keep-alive of runners that have become idle and stay so (I15); True if one ended at once."""
+        ended = False
+        for runner in self.runners.values():
+            if runner.state is not State.READY or runner.busy or runner.armed:
+                continue
+            if runner.keep_alive <= 0:
+                self._drain(runner, Because.EXPIRED, None)
+                ended = True
+                continue
+            runner.armed = True
+            if runner.keep_alive != FOREVER:
+                runner.deadline = self.now + runner.keep_alive
+            self._emit(Rearm(runner.gen))
+        return ended
+
+    def _disarm(self, runner: Runner) -> None:
+        if runner.armed:
+            runner.armed, runner.deadline = False, None
+            self._emit(Rearm(runner.gen))
+
+    def _hand_out_slots(self, runner: Runner) -> None:
+        while runner.slot_queue and runner.held_slots < runner.slots:
+            seq = runner.slot_queue.popleft()
+            runner.leases[seq].holds_slot = True
+            runner.held_slots += 1
+            self._emit(SlotGranted(seq))
+
+    def _load_failure(self, runner: Runner, error: str, *, out_of_memory: bool) -> None:
+        """One retry for a load that ran out of memory (R48, R49); else all its waiters get the error, once each."""
+        key = runner.key
+        if out_of_memory and key not in self.oom_retries and not self.closing:
+            config = runner.config
+            reduced = step_down(config.num_ctx, config.train_context) if config.num_ctx_auto else None
+            others = any(other is not runner and other.state is not State.GONE for other in self.runners.values())
+            if reduced is not None or others:
+                self.oom_retries[key] = retry = OomRetry(reduced, alone=others)
+                self._publish(ev.RetryPlanned(self.now, runner.model.name, reduced, others, error))
+                for waiter in self.waiters.values():
+                    if waiter.key == key:
+                        config = _reduced(waiter.wanted, retry)
+                        waiter.wanted = self._interned.setdefault(config, config)
+                return
+        if not out_of_memory:
+            self.crashes.note(key, error, self.now)
+        self._fail_waiters(runner, error)
+
+    def _fail_waiters(self, runner: Runner, error: str) -> None:
+        failed = [
+            seq
+            for seq, waiter in self.waiters.items()
+            if waiter.key == runner.key and runner.open_to(seq) and difference(runner.config, waiter.wanted) is None
+        ]
+        self.oom_retries.pop(runner.key, None)
+        self._publish(ev.LoadFailed(self.now, runner.model.name, runner.gen, error, len(failed)))
+        for seq in failed:
+            del self.waiters[seq]
+            self._emit(Refused(seq, Because.LOAD_FAILED, error))
+
+    def _lose_leases(self, runner: Runner, because: Because | None, error: str) -> None:
+        for seq in runner.leases:
+            del self._leases[seq]
+            self._publish(ev.LeaseLost(self.now, runner.model.name, seq, runner.gen, error))
+            self._emit(Lost(seq, because, error))
+        runner.leases.clear()
+        runner.slot_queue.clear()
+        runner.held_slots = 0
+
+    def _forget(self, runner: Runner, how: str) -> None:
+        del self.runners[runner.gen]
+        del self._spawned_at[runner.gen]
+        self._publish(ev.RunnerGone(self.now, runner.model.name, runner.gen, how))
+
+    def _emit(self, effect: Effect) -> None:
+        self._effects.append(effect)
+
+    def _publish(self, event: ev.Event) -> None:
+        self._on_event(event)
+
+
+def _reduced(config: LaunchConfig, retry: OomRetry) -> LaunchConfig:
+    """`config` with the context of an out-of-memory retry; an explicit context is never changed (R49)."""
+    if retry.num_ctx is None or not config.num_ctx_auto or config.num_ctx <= retry.num_ctx:
+        return config
+    return replace(config, num_ctx=retry.num_ctx)

@@ -1,0 +1,170 @@
+"""Where a model may go on this machine: the planner's ordered list of placements.
+
+Order: single GPUs that hold it in full, else the best group in full, else partial offload on the best group with the
+rest in RAM; a machine without GPUs, or `num_gpu` 0, has RAM only. What fits is judged by *base*, the bytes there are
+when all our runners are gone; when to start is the planner's question (planner.md, section 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .memory import predict_vram, saturating_sub
+from .placement import group_by_library
+from .values import MODELS, RAM, DeviceFacts, LaunchConfig, ModelFacts, Placement, Policy
+
+__all__ = ["explicit_partial", "never_fits", "placements"]
+
+CPU_ONLY = frozenset({RAM})
+
+
+def explicit_partial(model: ModelFacts, config: LaunchConfig) -> bool:
+    """The request itself asked for part of the layers on GPUs: 0 < num_gpu < layers + 1 (R46)."""
+    return 0 < config.num_gpu < model.layers + 1
+
+
+def placements(
+    model: ModelFacts, config: LaunchConfig, devices: Sequence[DeviceFacts], base: Mapping[str, int], policy: Policy
+) -> tuple[Placement, ...]:
+    """All placements to try, best first; never empty, and the last one always fits in `base`."""
+    size = predict_vram(model, config.num_ctx, config.parallel)
+    gpus = _candidates(config, devices)
+    if not gpus:
+        return (_in_ram(size, base, policy),)
+    group = _best_group(gpus, base)
+    if explicit_partial(model, config):
+        return (_explicit(model, config, size, group, base, policy),)
+    singles = [] if policy.spread and len(gpus) > 1 else [gpu for gpu in gpus if _need(size, gpu) <= base[gpu.id]]
+    if singles:
+        return tuple(_single(size, gpu, gpus, policy) for gpu in singles)
+    together = sum(base[gpu.id] for gpu in group)
+    if len(group) > 1 and _need(size, group[0]) <= together:
+        return (_group(size, group, base, together, policy),)
+    return (_partial(size, group, base, policy),)
+
+
+def never_fits(
+    model: ModelFacts, config: LaunchConfig, devices: Sequence[DeviceFacts], policy: Policy
+) -> tuple[int, int] | None:
+    """(needed, available) bytes if the model cannot be loaded even on the empty machine, else None (R42).
+
+    File-backed weights may exceed RAM: with mapping asked for, only the rest has to fit.
+    """
+    needed = predict_vram(model, config.num_ctx, config.parallel) + policy.prompt_cache
+    ram = next((device.total for device in devices if not device.gpu), 0)
+    vram = sum(
+        saturating_sub(gpu.total, gpu.overhead) * gpu.fit_percent // 100
+        for gpu in _candidates(config, devices)
+        if not gpu.integrated
+    )
+    if config.use_mmap and not config.use_mmap_auto:
+        needed = saturating_sub(needed, model.file_size)
+    return (needed, vram + ram) if needed > vram + ram else None
+
+
+def _candidates(config: LaunchConfig, devices: Sequence[DeviceFacts]) -> list[DeviceFacts]:
+    """The GPUs a request allows: none for `num_gpu` 0, one for a `main_gpu` that exists, else all."""
+    gpus = [device for device in devices if device.gpu]
+    if config.num_gpu == 0:
+        return []
+    if config.main_gpu is not None and config.main_gpu >= 0:
+        # An index within each library group (G10); the best of the devices at that index.
+        at_index = [group[config.main_gpu] for group in group_by_library(gpus) if config.main_gpu < len(group)]
+        if at_index:
+            return [min(at_index, key=lambda gpu: (gpu.integrated, -gpu.total, gpu.id))]
+    return gpus
+
+
+def _need(size: int, device: DeviceFacts) -> int:
+    """Free bytes that must be there so that `size` fills at most the device's fit percentage of them."""
+    return -(-size * 100 // device.fit_percent)
+
+
+def _best_group(gpus: Sequence[DeviceFacts], base: Mapping[str, int]) -> list[DeviceFacts]:
+    groups = group_by_library(gpus)
+    return list(
+        min(groups, key=lambda group: (all(gpu.integrated for gpu in group), -sum(base[gpu.id] for gpu in group)))
+    )
+
+
+def _in_ram(size: int, base: Mapping[str, int], policy: Policy) -> Placement:
+    # Saturates at what there is: with nothing of ours loaded it must start, whatever foreign programs hold.
+    held = min(size + policy.prompt_cache, base[RAM])
+    return Placement("cpu", (), {RAM: held, MODELS: 1}, {RAM: held, MODELS: 1}, CPU_ONLY)
+
+
+def _with_host(on_gpus: dict[str, int], gpus: Sequence[DeviceFacts], host: int) -> dict[str, int]:
+    """Add the RAM part: the host's own bytes, and all that integrated GPUs draw from RAM (R64)."""
+    shared = sum(on_gpus[gpu.id] for gpu in gpus if gpu.integrated)
+    return {**on_gpus, RAM: host + shared, MODELS: 1}
+
+
+def _single(size: int, gpu: DeviceFacts, gpus: Sequence[DeviceFacts], policy: Policy) -> Placement:
+    return Placement(
+        "single",
+        (gpu.id,),
+        _with_host({gpu.id: _need(size, gpu)}, [gpu], policy.prompt_cache),
+        _with_host({gpu.id: size}, [gpu], policy.prompt_cache),
+        frozenset({gpu.id}),
+        main_gpu=0 if len(gpus) > 1 else None,
+    )
+
+
+def _split(amount: int, group: Sequence[DeviceFacts], base: Mapping[str, int], together: int) -> dict[str, int]:
+    """`amount` in proportion to `base`, in whole bytes that add up."""
+    shares: dict[str, int] = {}
+    left = amount
+    for gpu in group[:-1]:
+        shares[gpu.id] = amount * base[gpu.id] // together if together else 0
+        left -= shares[gpu.id]
+    shares[group[-1].id] = left
+    return shares
+
+
+def _group(
+    size: int, group: Sequence[DeviceFacts], base: Mapping[str, int], together: int, policy: Policy
+) -> Placement:
+    need = _split(_need(size, group[0]), group, base, together)
+    # The remainder of the division lands on the last device: it may not ask for more than there is.
+    need = {id_: min(amount, base[id_]) for id_, amount in need.items()}
+    return Placement(
+        "group",
+        tuple(gpu.id for gpu in group),
+        _with_host(need, group, policy.prompt_cache),
+        _with_host(_split(size, group, base, together), group, policy.prompt_cache),
+        frozenset(gpu.id for gpu in group),
+    )
+
+
+def _partial(size: int, group: Sequence[DeviceFacts], base: Mapping[str, int], policy: Policy) -> Placement:
+    on_gpus = {gpu.id: base[gpu.id] * gpu.fit_percent // 100 for gpu in group}
+    rest = saturating_sub(size, sum(on_gpus.values())) + policy.prompt_cache
+    reservation = _with_host(on_gpus, group, rest)
+    reservation[RAM] = min(reservation[RAM], base[RAM])
+    need = {**{gpu.id: base[gpu.id] for gpu in group}, RAM: reservation[RAM], MODELS: 1}
+    return Placement(
+        "partial", tuple(gpu.id for gpu in group), need, reservation, frozenset(gpu.id for gpu in group) | CPU_ONLY
+    )
+
+
+def _explicit(
+    model: ModelFacts,
+    config: LaunchConfig,
+    size: int,
+    group: Sequence[DeviceFacts],
+    base: Mapping[str, int],
+    policy: Policy,
+) -> Placement:
+    """Needs a model unit only, so it never evicts for bytes (R46); what it wants is reserved as far as it is there."""
+    offloaded = size * config.num_gpu // (model.layers + 1)
+    together = sum(base[gpu.id] for gpu in group)
+    shares = _split(min(offloaded, together), group, base, together)
+    reservation = _with_host(shares, group, saturating_sub(size, offloaded) + policy.prompt_cache)
+    return Placement(
+        "explicit_partial",
+        tuple(gpu.id for gpu in group),
+        {MODELS: 1},
+        reservation,
+        frozenset(gpu.id for gpu in group) | CPU_ONLY,
+        layers=config.num_gpu,
+    )

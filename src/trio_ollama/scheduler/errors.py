@@ -1,0 +1,77 @@
+"""Why a request got no runner, as exceptions with the HTTP status and the text a client sees."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from trio_ollama.runners.contract import LoadFailedError, RunnerError
+
+from .core.decisions import Because
+from .core.events import human_bytes
+
+__all__ = [
+    "CrashBackoffError",
+    "ForcedStopError",
+    "NeverFitsError",
+    "PredecessorStuckError",
+    "QueueFullError",
+    "SchedulingError",
+    "ShuttingDownError",
+    "refusal",
+]
+
+
+class SchedulingError(Exception):
+    """The scheduler refuses a request; nothing was changed by it."""
+
+    status: ClassVar[int] = 500
+
+
+class QueueFullError(SchedulingError):
+    status = 503
+
+    def __init__(self) -> None:
+        super().__init__("server busy, please try again.  maximum pending requests exceeded")
+
+
+class ShuttingDownError(SchedulingError):
+    status = 503
+
+    def __init__(self) -> None:
+        super().__init__("server is shutting down")
+
+
+class NeverFitsError(SchedulingError):
+    """It cannot be loaded even on the empty machine; nothing was evicted for it (R42)."""
+
+
+class CrashBackoffError(SchedulingError):
+    """Its runner died several times in a row; the text carries the last reason (R78)."""
+
+
+class PredecessorStuckError(SchedulingError):
+    status = 503
+
+
+class ForcedStopError(RunnerError):
+    """The runner was stopped under this request."""
+
+
+def refusal(because: Because, facts: str, model: str, out_of_memory: bool = False) -> Exception:
+    """The exception for a refused waiter of `model`."""
+    match because:
+        case Because.QUEUE_FULL:
+            return QueueFullError()
+        case Because.SHUTTING_DOWN:
+            return ShuttingDownError()
+        case Because.NEVER_FITS:
+            needed, there = (human_bytes(int(amount)) for amount in facts.split())
+            return NeverFitsError(f"model requires more system memory ({needed}) than is available ({there})")
+        case Because.CRASH_BACKOFF:
+            return CrashBackoffError(f'model "{model}" failed several times in a row and is not tried for now: {facts}')
+        case Because.PREDECESSOR_STUCK:
+            return PredecessorStuckError(
+                f'model "{model}" is unavailable: its previous runner ({facts}) has not exited'
+            )
+        case _:
+            return LoadFailedError(facts, out_of_memory=out_of_memory)

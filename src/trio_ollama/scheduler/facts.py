@@ -1,0 +1,70 @@
+"""Fresh figures of the machine for the planner: queried under a deadline, with the last good values kept."""
+
+from __future__ import annotations
+
+import trio
+
+from trio_ollama.hardware.contract import CPU, DeviceReport, Hardware, MemoryReport
+
+from .core.values import DeviceFacts
+
+__all__ = ["HardwareFacts"]
+
+UNKNOWN_MEMORY = MemoryReport(total=1 << 62, free=1 << 62)
+"""Used until system memory could be read once: unknown is not zero (I19)."""
+
+
+class HardwareFacts:
+    """Last good values of the machine. `overhead`: bytes kept free on each GPU (OLLAMA_GPU_OVERHEAD)."""
+
+    def __init__(self, hardware: Hardware, *, overhead: int, deadline: float) -> None:
+        self._hardware = hardware
+        self._overhead = overhead
+        self._deadline = deadline
+        self._gpus: tuple[DeviceReport, ...] = ()
+        self._memory = UNKNOWN_MEMORY
+
+    async def query(self) -> tuple[DeviceFacts, ...]:
+        """Ask the machine; whatever does not answer in time, or not wholly, keeps its last good value (R65)."""
+        with trio.move_on_after(self._deadline):
+            memory = await self._hardware.memory()
+            self._memory = memory or self._memory
+            gpus = await self._hardware.devices()
+            if gpus is not None:
+                known = {gpu.id: gpu for gpu in self._gpus}
+                self._gpus = tuple(_with_free(gpu, known.get(gpu.id)) for gpu in gpus)
+        return self.facts()
+
+    def facts(self) -> tuple[DeviceFacts, ...]:
+        """The last good values: GPUs in the driver's order, then RAM."""
+        gpus = (
+            DeviceFacts(
+                gpu.id,
+                gpu.total,
+                gpu.free if gpu.free is not None else gpu.total,
+                self._overhead,
+                gpu.library,
+                gpu.integrated,
+                gpu.compute,
+                gpu.driver,
+            )
+            for gpu in self._gpus
+        )
+        return (*gpus, DeviceFacts(CPU, self._memory.total, self._memory.free, library="cpu"))
+
+
+def _with_free(gpu: DeviceReport, before: DeviceReport | None) -> DeviceReport:
+    """A report without a free figure keeps the one before."""
+    if gpu.free is not None or before is None or before.free is None:
+        return gpu
+    return DeviceReport(
+        gpu.id,
+        gpu.library,
+        gpu.name,
+        gpu.total,
+        before.free,
+        gpu.integrated,
+        gpu.pci_id,
+        gpu.compute,
+        gpu.driver,
+    )

@@ -1,0 +1,37 @@
+"""From a planned load to the child's launch specification."""
+
+from __future__ import annotations
+
+from trio_ollama.runners.contract import LaunchSpec
+
+from .core.records import Runner
+from .core.values import Policy
+
+__all__ = ["launch_spec"]
+
+
+def launch_spec(runner: Runner, policy: Policy) -> LaunchSpec:
+    """What the factory is asked to start for this generation."""
+    config, model, placement = runner.config, runner.model, runner.placement
+    on_gpus = bool(placement.gpus)
+    return LaunchSpec(
+        model=model.path,
+        num_ctx=config.num_ctx,
+        parallel=config.parallel,
+        num_batch=config.num_batch,
+        gpu_layers=config.num_gpu if on_gpus else 0,
+        main_gpu=placement.main_gpu if placement.main_gpu is not None else (config.main_gpu if on_gpus else None),
+        use_mmap=config.use_mmap,
+        num_thread=config.num_thread,
+        flash_attention=policy.flash_attention or "auto",
+        cache_type=policy.cache_type,
+        context_shift=config.context_shift,
+        embeddings=config.embeddings,
+        pooling="mean" if config.embeddings and not model.pooled else "",
+        prompt_cache_mib=policy.prompt_cache >> 20,
+        projector=config.projectors[0] if config.projectors else None,
+        adapters=config.adapters,
+        draft=config.draft,
+        draft_num_predict=config.draft_num_predict,
+        visible_devices=placement.gpus if on_gpus else None,
+    )

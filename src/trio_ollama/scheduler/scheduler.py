@@ -1,0 +1,277 @@
+"""The scheduler: who may use which runner. A thin shell around the fleet, which decides everything.
+
+    scheduler (this nursery)
+    ├── measure                    one query of the machine at a time, when figures are wanted
+    └── runner N (supervisor)      one per generation
+
+Every change is one synchronous step of the fleet; `step` runs it and performs its effects before anybody else runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import trio
+
+from trio_ollama.hardware.contract import Hardware
+from trio_ollama.runners.contract import Call, RunnerDiedError, RunnerFactory
+
+from .core import effects as ef
+from .core.decisions import Because
+from .core.events import Event
+from .core.fleet import Fleet
+from .core.lifecycle import ALIVE, State
+from .core.values import Demand, DeviceFacts, Policy
+from .errors import ForcedStopError, ShuttingDownError, refusal
+from .facts import HardwareFacts
+from .lease import Lease
+from .limits import Limits
+from .supervisor import Supervisor
+from .tickets import Ticket
+from .views import RunnerView
+
+__all__ = ["Scheduler"]
+
+log = logging.getLogger("trio_ollama.scheduler")
+
+
+def _log_event(event: Event) -> None:
+    if log.isEnabledFor(event.level):
+        log.log(event.level, "%s", event.text())
+
+
+class Scheduler:
+    """`await nursery.start(scheduler.run)`; cancel that nursery to end every runner."""
+
+    def __init__(
+        self,
+        *,
+        hardware: Hardware,
+        runners: RunnerFactory,
+        policy: Policy,
+        limits: Limits | None = None,
+        gpu_overhead: int = 0,
+        on_event: Callable[[Event], None] = _log_event,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.fleet = Fleet(policy, on_event)
+        self._facts = HardwareFacts(hardware, overhead=gpu_overhead, deadline=self.limits.query)
+        self._runners = runners
+        self._nursery: trio.Nursery | None = None
+        self._supervisors: dict[int, Supervisor] = {}
+        self._tickets: dict[int, Ticket] = {}
+        self._wanted = trio.Event()
+        self._reported = trio.Event()
+        self._changed = trio.Event()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Own all runners until cancelled; every child is reaped by then."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await self.measure()
+            nursery.start_soon(self._measure, name="measure")
+            task_status.started()
+            await trio.sleep_forever()
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    async def acquire(self, demand: Demand) -> Lease:
+        """A lease on a ready runner for `demand`, with a slot if it asks for one.
+
+        Cancel-safe: cancelled at any point it holds nothing, one step later. Raises a `SchedulingError`, or
+        `LoadFailedError` with the runner's reason.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.fleet.closing:
+            raise ShuttingDownError
+        if not self.fleet.can_grant(demand) and not self._figures_are_fresh():
+            await self._fresh_figures()
+        ticket = Ticket(demand)
+        self.step(lambda now: self._arrive(ticket, now))
+        try:
+            await ticket.settled.wait()
+        except BaseException:
+            self.step(lambda now: self._leave(ticket, now))
+            raise
+        if ticket.error is not None:
+            self._tickets.pop(ticket.seq, None)
+            raise ticket.error
+        # No checkpoint from here to the caller: the lease has exactly one owner (R05).
+        assert ticket.gen is not None
+        supervisor = self._supervisors[ticket.gen]
+        assert supervisor.process is not None
+        return Lease(self, ticket, supervisor, supervisor.process)
+
+    def stop(self, key: str, because: Because = Because.STOPPED) -> bool:
+        """Drain the runner of a model key; sticky and idempotent. False if there is none."""
+        found = False
+
+        def stop(now: int) -> None:
+            nonlocal found
+            found = self.fleet.stop(key, because, now)
+
+        self.step(stop)
+        return found
+
+    def kill(self, gen: int, because: Because, error: str) -> None:
+        """End a generation now; its leases get `error`."""
+        self.step(lambda now: self.fleet.kill(gen, because, error, now))
+
+    def runtime_out_of_memory(self) -> None:
+        self.step(self.fleet.runtime_out_of_memory)
+
+    # -- introspection --------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> tuple[RunnerView, ...]:
+        """The ready and draining runners, as they are at this moment; immutable (I20)."""
+        now = self._now()
+        return tuple(
+            RunnerView.of(runner, now)
+            for runner in self.fleet.runners.values()
+            if runner.state in (State.READY, State.DRAINING)
+        )
+
+    def devices(self) -> Sequence[DeviceFacts]:
+        """The machine as last measured."""
+        return self.fleet.devices
+
+    # -- shutdown -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Refuse everybody new, and all who still wait; leases go on."""
+        self.step(self.fleet.close)
+
+    async def drained(self) -> None:
+        """Wait until no lease is left."""
+        while any(runner.leases for runner in self.fleet.runners.values()):
+            await self._changed.wait()
+
+    async def stop_all(self) -> None:
+        """Stop every runner with the usual sequence and wait for it, at most grace and kill wait together."""
+        for gen, runner in list(self.fleet.runners.items()):
+            if runner.state in ALIVE:
+                self.kill(gen, Because.SHUTDOWN, "server is shutting down")
+        with trio.move_on_after(self.limits.stop_grace + self.limits.kill_wait):
+            await trio.lowlevel.checkpoint()
+            while any(runner.state in ALIVE for runner in self.fleet.runners.values()):
+                await self._changed.wait()
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def step(self, change: Callable[[int], object]) -> None:
+        """Run one synchronous change of the fleet and perform what follows from it."""
+        change(self._now())
+        for effect in self.fleet.take_effects():
+            self._perform(effect)
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    def _perform(self, effect: ef.Effect) -> None:
+        match effect:
+            case ef.Spawn(gen=gen):
+                supervisor = Supervisor(self, gen, self._runners)
+                self._supervisors[gen] = supervisor
+                assert self._nursery is not None, "the scheduler does not run"
+                self._nursery.start_soon(self._supervise, supervisor, name=f"runner {gen}")
+            case ef.Stop(gen=gen, kill=kill):
+                self._supervisors[gen].stop(kill=kill)
+            case ef.Rearm(gen=gen):
+                self._supervisors[gen].rearm()
+            case ef.Granted(seq=seq, gen=gen):
+                ticket = self._tickets[seq]
+                ticket.gen = gen
+                if not ticket.demand.slot:
+                    ticket.settled.set()
+            case ef.SlotGranted(seq=seq):
+                ticket = self._tickets[seq]
+                if ticket.slot is not None:
+                    ticket.slot.set()
+                ticket.settled.set()
+            case ef.Refused(seq=seq, because=because, facts=facts):
+                ticket = self._tickets[seq]
+                ticket.fail(refusal(because, facts, ticket.demand.model.name))
+            case ef.Lost(seq=seq, because=because, error=error):
+                by_us = because is not None and because is not Because.HUNG
+                self._tickets[seq].fail(ForcedStopError(error) if by_us else RunnerDiedError(error))
+            case ef.Measure():
+                self._wanted.set()
+
+    async def _supervise(self, supervisor: Supervisor) -> None:
+        try:
+            await supervisor.run()
+        finally:
+            self._supervisors.pop(supervisor.gen, None)
+
+    def _arrive(self, ticket: Ticket, now: int) -> None:
+        ticket.seq = seq = self.fleet.arrive(ticket.demand, now)
+        self._tickets[seq] = ticket
+
+    def _leave(self, ticket: Ticket, now: int) -> None:
+        self._tickets.pop(ticket.seq, None)
+        self.fleet.leave(ticket.seq, now)
+
+    def _release(self, ticket: Ticket, supervisor: Supervisor, pending: Call | None, *, served: bool) -> None:
+        if self._tickets.pop(ticket.seq, None) is None:
+            return
+        holds = self._holds_slot(ticket)
+        self.step(lambda now: self.fleet.release(ticket.seq, now, settled=pending is None, served=served))
+        if pending is not None and holds:
+            supervisor.confirm(pending)
+
+    def _holds_slot(self, ticket: Ticket) -> bool:
+        runner = self.fleet.runners.get(ticket.gen or 0)
+        lease = runner.leases.get(ticket.seq) if runner is not None else None
+        return lease is not None and lease.holds_slot
+
+    async def _acquire_slot(self, ticket: Ticket) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if ticket.error is not None:
+            raise ticket.error
+        ticket.slot = granted = trio.Event()
+        self.step(lambda now: self.fleet.want_slot(ticket.seq, now))
+        try:
+            await granted.wait()
+        except BaseException:
+            self.step(lambda now: self.fleet.return_slot(ticket.seq, now))
+            raise
+        finally:
+            ticket.slot = None
+        if ticket.error is not None:
+            raise ticket.error
+
+    def _return_slot(self, ticket: Ticket, supervisor: Supervisor, pending: Call | None) -> None:
+        holds = self._holds_slot(ticket)
+        self.step(lambda now: self.fleet.return_slot(ticket.seq, now, settled=pending is None))
+        if pending is not None and holds:
+            supervisor.confirm(pending)
+
+    # -- figures of the machine -----------------------------------------------------------------------------------
+
+    async def measure(self) -> Sequence[DeviceFacts]:
+        """Query the machine once and hand the figures to the fleet."""
+        started = self._now()
+        devices = await self._facts.query()
+        self.step(lambda now: self.fleet.report(devices, started, now))
+        reported, self._reported = self._reported, trio.Event()
+        reported.set()
+        return devices
+
+    async def _measure(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            await self.measure()
+
+    def _figures_are_fresh(self) -> bool:
+        self.fleet.now = self._now()
+        return self.fleet.facts_fresh
+
+    async def _fresh_figures(self) -> None:
+        reported = self._reported
+        self._wanted.set()
+        await reported.wait()
+
+    @staticmethod
+    def _now() -> int:
+        return round(trio.current_time() * 1e9)

@@ -1,0 +1,202 @@
+"""One task per runner generation: it owns the child from its start until it is reaped and its memory is back.
+
+spawn -> load -> ready -> drain -> stop -> recover -> gone. What happens is decided by the fleet; the supervisor acts
+on it (stop sequence, keep-alive deadline, watchdogs) and tells the fleet what it sees.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from trio_ollama.runners.contract import Call, LoadFailedError, Runner, RunnerFactory, SpawnError
+from trio_ollama.runners.contract import looks_like_out_of_memory as out_of_memory
+
+from .core.decisions import Because
+from .core.lifecycle import ALIVE, State
+from .core.values import MODELS, RAM
+from .launch import launch_spec
+from .recovery import recover
+
+if TYPE_CHECKING:
+    from .scheduler import Scheduler
+
+__all__ = ["Supervisor"]
+
+log = logging.getLogger("trio_ollama.scheduler")
+
+
+class Supervisor:
+    def __init__(self, scheduler: Scheduler, gen: int, factory: RunnerFactory) -> None:
+        self._scheduler = scheduler
+        self._factory = factory
+        self._limits = scheduler.limits
+        self.gen = gen
+        self.record = scheduler.fleet.runners[gen]
+        self.process: Runner | None = None
+        self._nursery: trio.Nursery | None = None
+        self._stop = trio.Event()
+        self._kill = trio.Event()
+        self._rearmed = trio.Event()
+        self._progress_at = -math.inf
+        self._free_before: Mapping[str, int] | None = None
+
+    # -- asked by the scheduler, synchronously --------------------------------------------------------------------
+
+    def stop(self, *, kill: bool) -> None:
+        """Begin the stop sequence, without grace if `kill`."""
+        if not self._stop.is_set():
+            self._free_before = {device.id: device.reported_free for device in self._scheduler.fleet.devices}
+        self._stop.set()
+        if kill:
+            self._kill.set()
+
+    def rearm(self) -> None:
+        """The deadline, or the state that has one, changed."""
+        self._rearmed.set()
+
+    def progress(self) -> None:
+        """A request got something from the child."""
+        self._progress_at = trio.current_time()
+
+    def confirm(self, call: Call) -> None:
+        """A request left its call early: its slot is free when the child says so (R08)."""
+        if self._nursery is not None and self.record.state in ALIVE:
+            self._nursery.start_soon(self._confirm, call, name=f"runner {self.gen}: abort")
+
+    # -- the task -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until the runner is gone. An unexpected fault ends this runner and its leases, nothing else."""
+        try:
+            await self._live()
+        except Exception:
+            log.exception("the supervisor of %s (generation %d) failed", self.record.model.name, self.gen)
+        finally:
+            self._note_exit()
+        if self.record.state is not State.RECOVERING:
+            return
+        held = {id_: held for id_, held in self.record.reservation.items() if id_ not in (RAM, MODELS)}
+        how = "the server is shutting down"
+        try:
+            how = await recover(
+                held,
+                self._free_before,
+                self._scheduler.measure,
+                limit=self._limits.recovery,
+                poll=self._limits.recovery_poll,
+            )
+        finally:
+            self._step(self._scheduler.fleet.recovered, self.gen, how)
+
+    async def _live(self) -> None:
+        fleet = self._scheduler.fleet
+        if self.record.state is State.STOPPING:
+            self._step(fleet.spawn_failed, self.gen, "nobody waited for it any more")
+            return
+        try:
+            # Synchronous: the process has its owner before the first checkpoint (R68).
+            self.process = process = self._factory.spawn(launch_spec(self.record, fleet.policy))
+        except SpawnError as error:
+            self._step(fleet.spawn_failed, self.gen, str(error))
+            return
+        self._step(fleet.spawned, self.gen, process.pid)
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._load, process, name=f"runner {self.gen}: load")
+            nursery.start_soon(self._keep_time, name=f"runner {self.gen}: deadlines")
+            nursery.start_soon(self._stop_sequence, process, name=f"runner {self.gen}: stop")
+            await process.serve()
+            self._note_exit()
+            nursery.cancel_scope.cancel("the process has ended")
+
+    def _note_exit(self) -> None:
+        """Tell the fleet how the process ended, in the step in which it is known."""
+        process = self.process
+        if process is None or self.record.state not in ALIVE:
+            return
+        end = process.exited
+        if end is None:
+            self._step(self._scheduler.fleet.stuck, self.gen)
+            return
+        text = end.describe()
+        self._scheduler.step(
+            lambda now: self._scheduler.fleet.exited(
+                self.gen,
+                f"llama-server process has terminated: {text}",
+                out_of_memory=out_of_memory("\n".join(end.lines)),
+                now=now,
+            )
+        )
+
+    async def _load(self, process: Runner) -> None:
+        fleet = self._scheduler.fleet
+        try:
+            report = await process.ready(self._limits.load_stall)
+        except LoadFailedError as error:
+            text, memory = str(error), error.out_of_memory
+            self._scheduler.step(lambda now: fleet.load_failed(self.gen, text, out_of_memory=memory, now=now))
+            return
+        self._scheduler.step(
+            lambda now: fleet.loaded(
+                self.gen,
+                context=report.context,
+                total_bytes=report.total_bytes,
+                gpu_bytes=report.gpu_bytes,
+                report=report,
+                now=now,
+            )
+        )
+
+    async def _keep_time(self) -> None:
+        """Keep-alive while idle, and the bound D on a drain in which nobody gets anything (R81)."""
+        fleet, drain_limit = self._scheduler.fleet, self._limits.drain_progress
+        drained_since = math.inf
+        while True:
+            self._rearmed = rearmed = trio.Event()
+            draining = self.record.state is State.DRAINING
+            drained_since = min(drained_since, trio.current_time()) if draining else math.inf
+            if draining:
+                deadline = max(drained_since, self._progress_at) + drain_limit
+            elif self.record.deadline is not None:
+                deadline = self.record.deadline / 1e9
+            else:
+                deadline = math.inf
+            with trio.move_on_at(deadline):
+                await rearmed.wait()
+                continue
+            # Requests of this very instant come first (R21).
+            await trio.lowlevel.checkpoint()
+            if not draining:
+                self._step(fleet.expire, self.gen)
+            elif trio.current_time() >= max(drained_since, self._progress_at) + drain_limit:
+                self._scheduler.kill(self.gen, Because.HUNG, f"no answer from the model for {drain_limit:g} s")
+
+    async def _stop_sequence(self, process: Runner) -> None:
+        """SIGTERM, G, SIGKILL, K, then give up and say so (R71). Ends early with the process."""
+        await self._stop.wait()
+        if not self._kill.is_set():
+            process.terminate()
+            with trio.move_on_after(self._limits.stop_grace):
+                await self._kill.wait()
+        process.kill()
+        await trio.sleep(self._limits.kill_wait)
+        self._step(self._scheduler.fleet.stuck, self.gen)
+
+    async def _confirm(self, call: Call) -> None:
+        limit = self._limits.abort_confirm
+        with trio.move_on_after(limit) as scope:
+            await call.settled.wait()
+        if scope.cancelled_caught:
+            self._scheduler.kill(
+                self.gen, Because.HUNG, f"the model did not let go of a cancelled request within {limit:g} s"
+            )
+        else:
+            self._step(self._scheduler.fleet.slot_settled, self.gen)
+
+    def _step(self, method: Callable[..., object], *args: object) -> None:
+        self._scheduler.step(lambda now: method(*args, now))
