@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 def request_stack() -> contextlib.AsyncExitStack:
     """The exit stack of the current request; closed after the response, or when the client has left.
 
+    To be asked for in the view: Quart's request context is gone while the response is sent.
     Register a lease right after acquiring it: `request_stack().callback(lease.release)`. When the client left, the
     stack is closed in a cancelled scope, so what is registered must not wait (R76).
     """

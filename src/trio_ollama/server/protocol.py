@@ -122,6 +122,8 @@ class Http1Protocol(H11Protocol):
         )
 
     async def stream_send(self, event: StreamEvent) -> None:
+        if self.closed:
+            return
         if not isinstance(event, Response):
             await super().stream_send(event)
             return
@@ -145,6 +147,7 @@ class Http1Protocol(H11Protocol):
 
     async def _refuse(self, status: int) -> None:
         """Answer a request that is none, if nothing was answered yet, and end the connection."""
+        self.closed = True  # from here on a request that is already running has no say
         if self.connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             await self._send_h11_event(
                 h11.Response(
