@@ -1,0 +1,170 @@
+"""The daemon: every part of the house, in one nursery tree.
+
+    root                                     1st signal: drain, 2nd: cancel root
+    ├── signals
+    ├── closing                              refuses new work from the first signal on
+    ├── scheduler ── runner 1, runner 2, …   outlives the requests, so that they can finish
+    └── http ── connections ── requests
+
+The address is bound before anything else happens: a taken port fails at once and changes nothing.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import sys
+from functools import partial
+
+import trio
+
+from trio_ollama import OLLAMA_API_VERSION, __version__
+from trio_ollama.hardware.machine import Machine
+from trio_ollama.models.errors import ModelsError
+from trio_ollama.models.metadata_cache import MetadataCache
+from trio_ollama.models.store import Store
+from trio_ollama.runners.contract import RunnerFactory, SpawnError
+from trio_ollama.runners.llama_server.factory import runner_factory
+from trio_ollama.scheduler import Limits as SchedulerLimits
+from trio_ollama.scheduler import Policy, Scheduler
+from trio_ollama.scheduler.core.context import default_context
+from trio_ollama.scheduler.core.events import human_bytes
+from trio_ollama.scheduler.core.memory import total_vram
+from trio_ollama.server.app import create_app
+from trio_ollama.server.limits import Limits
+from trio_ollama.server.serve import serve
+from trio_ollama.server.signals import watch_signals
+from trio_ollama.server.sockets import AddressError, Bound, open_listeners
+from trio_ollama.settings import Settings
+
+__all__ = ["main", "run_daemon"]
+
+logger = logging.getLogger(__name__)
+
+CANNOT_START = (AddressError, ModelsError, SpawnError, OSError)
+"""What can stop a start for reasons that the user can mend."""
+
+
+def main(settings: Settings) -> int:
+    """Serve until a signal ends it; returns the exit status. What stops a start is one line on stderr."""
+    logging.basicConfig(
+        level=settings.debug,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)-7s %(message)s",
+        force=True,
+    )
+    for warning in settings.warnings:
+        logger.warning("%s", warning)
+    try:
+        trio.run(run_daemon, settings)
+    except (*CANNOT_START, ExceptionGroup) as error:
+        reason = _first(error)
+        if not isinstance(reason, CANNOT_START):
+            raise
+        print(f"Error: {reason}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def run_daemon(settings: Settings) -> None:
+    """The daemon as a task. Raises one of `CANNOT_START`, possibly in a group, if it cannot start."""
+    bound = await open_listeners(settings.host.bind_addresses, unacknowledged=settings.stall_timeout)
+    try:
+        with runner_factory(settings.runner, settings.llama_server) as factory:
+            await _run(settings, bound, factory)
+    finally:
+        bound.close()
+
+
+async def _run(settings: Settings, bound: Bound, factory: RunnerFactory) -> None:
+    shutdown = trio.Event()
+    store = Store(settings.models)
+    scheduler = Scheduler(
+        hardware=Machine.from_settings(settings),
+        runners=factory,
+        policy=_policy(settings),
+        limits=_scheduler_limits(settings),
+        gpu_overhead=settings.gpu_overhead,
+    )
+    async with trio.open_nursery() as root:
+        await root.start(watch_signals, shutdown, root.cancel_scope, name="signals")
+        await trio.to_thread.run_sync(_tidy, store, settings.noprune)
+        await root.start(scheduler.run, name="scheduler")
+        root.start_soon(_close, shutdown, scheduler, name="closing")
+        app = create_app(
+            settings=settings,
+            scheduler=scheduler,
+            store=store,
+            metadata_cache=MetadataCache(),
+            default_context=settings.context_length or default_context(total_vram(scheduler.devices())),
+        )
+        limits = Limits(stall=settings.stall_timeout, drain=settings.drain_timeout)
+        async with trio.open_nursery() as http:
+            await http.start(partial(serve, app, bound.listeners, limits, shutdown=shutdown), name="http")
+            _announce(settings, bound, scheduler, factory)
+        # All requests have ended by now, one way or the other.
+        await scheduler.stop_all()
+        root.cancel_scope.cancel("shut down")
+    logger.info("stopped")
+
+
+async def _close(shutdown: trio.Event, scheduler: Scheduler) -> None:
+    """From the first signal on nobody new is accepted, and whoever still waits is told so (I25)."""
+    await shutdown.wait()
+    scheduler.close()
+
+
+def _tidy(store: Store, noprune: bool) -> None:
+    store.prepare()
+    if not noprune:
+        store.prune(datetime.datetime.now(datetime.UTC))
+
+
+def _policy(settings: Settings) -> Policy:
+    flash = settings.flash_attention
+    return Policy(
+        overtakes=settings.max_overtake,
+        queue_bound=settings.max_queue,
+        max_models=settings.max_loaded_models,
+        keep_alive=settings.keep_alive_ns,
+        num_parallel=settings.num_parallel,
+        finish_abandoned_load=settings.abandoned_load == "finish",
+        spread=settings.sched_spread,
+        flash_attention="" if flash is None else ("on" if flash else "off"),
+        prompt_cache=settings.prompt_cache_mib << 20,
+        cache_type=settings.kv_cache_type,
+        platform=sys.platform,
+    )
+
+
+def _scheduler_limits(settings: Settings) -> SchedulerLimits:
+    return SchedulerLimits(
+        stop_grace=settings.stop_grace,
+        kill_wait=settings.kill_wait,
+        load_stall=settings.load_timeout,
+        abort_confirm=settings.abort_timeout,
+        drain_progress=settings.progress_timeout,
+        recovery=settings.recovery_timeout,
+    )
+
+
+def _announce(settings: Settings, bound: Bound, scheduler: Scheduler, factory: RunnerFactory) -> None:
+    for device in scheduler.devices():
+        logger.info(
+            "device %s (%s): %s, %s free",
+            device.id,
+            device.library,
+            human_bytes(device.total),
+            human_bytes(device.reported_free),
+        )
+    logger.info("models in %s", settings.models)
+    logger.info("runner: %s", factory.describe())
+    for address in bound.texts:
+        logger.info("listening on http://%s (trio-ollama %s, Ollama API %s)", address, __version__, OLLAMA_API_VERSION)
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first leaf of a group, or the error itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
