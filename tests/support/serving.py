@@ -149,7 +149,11 @@ class Server:
         sock = trio.socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        await sock.connect(self.address)
+        try:
+            await sock.connect(self.address)
+        except BaseException:
+            sock.close()
+            raise
         return Client(trio.SocketStream(sock))
 
     async def answers(self) -> None:

@@ -151,15 +151,18 @@ class Connection:
             self._exchange.leave(reason)
 
     def _finish(self) -> None:
-        """Nothing more will be sent. What the client still sends is discarded for a moment: closing a socket with
-        unread data resets it, and the reset can overtake the response."""
+        """Nothing more will be sent. If the client may still be sending, what comes is discarded for a moment: closing
+        a socket with unread data resets it, and the reset can overtake the response."""
         if self._protocol.busy:
             self._leave("the client broke the protocol")
-        self._protocol.closed = True
-        self._finishing = True
-        self._reading.deadline = trio.current_time() + self._limits.linger
+        self._exchange = None
+        self._finishing = self._protocol.closed = True
         with contextlib.suppress(OSError):  # already gone
             self._socket.shutdown(socket.SHUT_WR)
+        if self._protocol.all_read:
+            self._reading.cancel("the response was the last one")
+        else:
+            self._reading.deadline = trio.current_time() + self._limits.linger
 
     def _abort(self, reason: str) -> None:
         """End the connection now, whatever is still to be sent."""

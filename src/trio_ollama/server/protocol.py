@@ -51,6 +51,11 @@ class Http1Protocol(H11Protocol):
         """True while a request is being answered."""
         return self.stream is not None
 
+    @property
+    def all_read(self) -> bool:
+        """True if the client has sent whole requests and, as far as we know, nothing behind the last one."""
+        return self.connection.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED) and not self._paused
+
     async def handle(self, event: Event) -> None:
         if isinstance(event, RawData):
             self.connection.receive_data(event.data)
