@@ -12,7 +12,7 @@ from dataclasses import replace
 from .batch import choose_batch
 from .context import clamp, floor_context, resolve_shift
 from .flash_attention import flash_attention
-from .memory import available, predict_vram
+from .memory import available, predict_vram, usable
 from .mmap import default_mmap
 from .parallel import slots
 from .records import Runner
@@ -57,6 +57,11 @@ def launchable(
 
     `loaded`: the runners that are there already; their mapped files count against the page cache (G18).
     """
+    loaded = list(loaded)
+    devices = [
+        replace(device, reported_free=usable(device.total, device.reported_free, _reserved(device.id, loaded)))
+        for device in devices
+    ]
     ram = next((device for device in devices if device.id == RAM), DeviceFacts(RAM, 0, 0, library="cpu"))
     chosen = [device for device in devices if device.id in placement.gpus]
     predicted = predict_vram(model, want.num_ctx, want.parallel)
@@ -89,3 +94,7 @@ def launchable(
         mapped=sum(runner.model.file_size for runner in loaded if runner.config.use_mmap is not False),
     )
     return replace(want, num_batch=batch, use_mmap=mapping, use_mmap_auto=want.use_mmap is None), why_not
+
+
+def _reserved(device: str, loaded: Iterable[Runner]) -> int:
+    return sum(runner.holds(device) for runner in loaded)

@@ -1,0 +1,61 @@
+"""A store with tiny real models, and daemons on it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import ollama
+import pytest
+
+from tests.support.real_daemon import RealDaemon
+from tests.support.store_fixture import OllamaStore
+from tests.support.tiny_gguf import write_tiny_gguf
+
+StartDaemon = Callable[..., RealDaemon]
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The bytes of three different tiny models: two that chat, one that embeds."""
+    folder = tmp_path_factory.mktemp("weights")
+    return {
+        "tiny": write_tiny_gguf(folder / "tiny.gguf", name="tiny", seed=1).read_bytes(),
+        "other": write_tiny_gguf(folder / "other.gguf", name="other", seed=2).read_bytes(),
+        "embedder": write_tiny_gguf(folder / "embedder.gguf", name="embedder", seed=3, pooling="mean").read_bytes(),
+    }
+
+
+@pytest.fixture
+def store(tmp_path: Path, tiny_models: dict[str, bytes]) -> Path:
+    """A store as Ollama would leave it, with the tiny models."""
+    made = OllamaStore(tmp_path / "models")
+    for name, weights in tiny_models.items():
+        made.add(f"{name}:latest", weights)
+    return made.root
+
+
+@pytest.fixture
+def start_daemon(store: Path) -> Iterator[StartDaemon]:
+    """Starts daemons on `store`; keyword arguments are environment variables. All are stopped, and checked for
+    children they left, at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def start(**variables: str) -> RealDaemon:
+            return stack.enter_context(RealDaemon(store, **variables))
+
+        yield start
+
+
+@pytest.fixture
+def ollama_client() -> Iterator[Callable[[RealDaemon], ollama.Client]]:
+    """Makes official clients and closes them: they have no `close` of their own for all versions we test with."""
+    with contextlib.ExitStack() as stack:
+
+        def make(daemon: RealDaemon) -> ollama.Client:
+            client = ollama.Client(daemon.url)
+            stack.callback(client._client.close)
+            return client
+
+        yield make
