@@ -51,7 +51,6 @@ _SCALARS: Final[Mapping[int, struct.Struct]] = {
     GGUFValueType.INT64: struct.Struct("<q"),
     GGUFValueType.FLOAT64: struct.Struct("<d"),
 }
-_U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 
 
@@ -156,12 +155,10 @@ class _Walk:
         return self.data[begin : self.position]
 
     def u32(self) -> int:
-        number: int = _U32.unpack_from(self.data, self.need(4))[0]
-        return number
+        return int.from_bytes(self.take(4), "little")
 
     def u64(self) -> int:
-        number: int = _U64.unpack_from(self.data, self.need(8))[0]
-        return number
+        return int.from_bytes(self.take(8), "little")
 
     def string(self) -> str:
         raw = self.take(self.u64())
@@ -176,7 +173,7 @@ class _Walk:
         form = _SCALARS.get(kind)
         if form is None:
             raise _damaged(f"value type {kind}")
-        scalar: Scalar = form.unpack_from(self.data, self.need(form.size))[0]
+        scalar: Scalar = form.unpack(self.take(form.size))[0]
         return scalar
 
     def array(self, kind: int, count: int) -> tuple[Scalar, ...] | SkippedArray:
@@ -213,7 +210,7 @@ class _Walk:
                 for _ in range(min(left, _BLOCK)):
                     position += 8 + unpack(data, position)[0]
                     left -= 1
-            except (struct.error, IndexError):  # the next length is not read yet, or far outside of any file
+            except (struct.error, OverflowError):  # the next length is not read yet, or far outside of any file
                 self.more(position + 8)
         self.position = position
         self.need(0)

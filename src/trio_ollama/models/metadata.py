@@ -80,7 +80,9 @@ class Metadata:
         """The quantization's name, like `Q4_K_M`; `unknown` if the file does not say."""
         number = self.integer("general.file_type", -1)
         try:
-            name = LlamaFileType(number).name
+            kind = LlamaFileType(number)
         except ValueError:
             return "unknown"
-        return name.removeprefix("MOSTLY_").removeprefix("ALL_")
+        if kind is LlamaFileType.GUESSED:
+            return "unknown"
+        return kind.name.removeprefix("MOSTLY_").removeprefix("ALL_").removesuffix("_MOE")

@@ -73,12 +73,16 @@ class Store:
         if source is Source.CLOUD:
             raise CloudDisabledError
         try:
-            model = load_model(self.entry(parsed), self.blobs)
+            model = self.load(self.entry(parsed))
         except ModelNotFoundError:
             raise ModelNotFoundError(str(name)) from None
         if source is Source.LOCAL and model.config.remote_host:
             raise ModelNotFoundError(str(name))
         return model
+
+    def load(self, entry: Entry) -> Model:
+        """The model behind an entry of the list. Raises BrokenModelError."""
+        return load_model(entry, self.blobs)
 
     def list(self) -> tuple[Entry, ...]:
         """Every readable manifest, newest first; damaged ones are skipped with a warning.
