@@ -1,0 +1,105 @@
+"""`trio-ollama create MODEL`: a model from a Modelfile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from trio_ollama.cli.client import Client, ClientError, Json
+from trio_ollama.cli.options import ENVIRONMENT
+from trio_ollama.cli.progress import Statuses
+from trio_ollama.cli.uploads import names_of, upload
+from trio_ollama.models.errors import ModelfileError
+from trio_ollama.models.modelfile import Modelfile
+
+__all__ = ["command"]
+
+WEIGHTS = (
+    "model*.safetensors",
+    "consolidated*.safetensors",
+    "pytorch_model*.bin",
+    "consolidated*.pth",
+    "*.gguf",
+    "*.bin",
+)
+"""What counts as the weights of a folder: the files of the first pattern that fits any."""
+COMPANIONS = ("*.json", "tokenizer.model", "chat_template.jinja")
+PATH_STARTS = (".", "/", "~")
+"""No model name begins so."""
+
+
+@click.command(name="create", epilog=ENVIRONMENT)
+@click.argument("model")
+@click.option("-f", "--file", default="Modelfile", show_default=True, help="The Modelfile.")
+@click.option("-q", "--quantize", default="", metavar="TYPE", help="Quantize the weights to this type (q4_K_M, ...).")
+def command(model: str, file: str, quantize: str) -> None:
+    """Create MODEL from a Modelfile. Files it names are sent to the server, unless that has them already."""
+    path = Path(file).expanduser()
+    try:
+        modelfile = Modelfile.parse(path.read_bytes())
+        body = _settings(modelfile)
+        draft = modelfile.draft
+    except FileNotFoundError:
+        raise ClientError("specified Modelfile wasn't found") from None
+    except OSError as error:
+        raise ClientError(f"{path}: {error.strerror}") from None
+    except ModelfileError as error:
+        raise ClientError(str(error)) from None
+    sources: list[Path] = []
+    for source in modelfile.sources:
+        if (local := _local(path.parent, source)) is None:
+            body["from"] = source
+        else:
+            sources += local
+    client = Client.from_environment()
+    body |= {"model": model, "quantize": quantize}
+    body |= {"files": _sent(client, sources)}
+    body |= {"adapters": _sent(client, _all_local(path.parent, modelfile.adapters))}
+    body |= {"draft_files": _sent(client, _all_local(path.parent, [draft] if draft else []))}
+    statuses = Statuses()
+    with client.stream("/api/create", {name: value for name, value in body.items() if value}) as objects:
+        for each in objects:
+            statuses.show(each.get("status", ""))
+
+
+def _settings(modelfile: Modelfile) -> Json:
+    return {
+        "template": modelfile.template,
+        "system": modelfile.system,
+        "license": list(modelfile.licenses),
+        "parameters": modelfile.parameters,
+        "messages": [{"role": each.role, "content": each.content} for each in modelfile.messages],
+        "renderer": modelfile.renderer,
+        "parser": modelfile.parser,
+        "requires": modelfile.requires,
+    }
+
+
+def _local(folder: Path, source: str) -> list[Path] | None:
+    """The files behind a FROM; None when it is the name of a model."""
+    path = folder / Path(source).expanduser()
+    if not path.exists():
+        if source.startswith(PATH_STARTS):
+            raise ClientError(f"{source}: no such file")
+        return None
+    if not path.is_dir():
+        return [path]
+    for pattern in WEIGHTS:
+        if found := sorted(path.glob(pattern)):
+            return found + sorted(file for companion in COMPANIONS for file in path.glob(companion))
+    raise ClientError("no Modelfile or safetensors files found")
+
+
+def _all_local(folder: Path, sources: Iterable[str]) -> list[Path]:
+    files: list[Path] = []
+    for source in sources:
+        if (local := _local(folder, source)) is None:
+            raise ClientError(f"{source}: no such file")
+        files += local
+    return files
+
+
+def _sent(client: Client, files: list[Path]) -> dict[str, str]:
+    return {name: upload(client, file) for name, file in names_of(files).items()}

@@ -1,0 +1,28 @@
+"""`trio-ollama rm MODEL...`: remove models."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import click
+
+from trio_ollama.cli.client import Client, ResponseError
+from trio_ollama.cli.commands.stop import unload
+from trio_ollama.cli.options import ENVIRONMENT
+
+__all__ = ["command"]
+
+
+@click.command(name="rm", epilog=ENVIRONMENT)
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+def command(models: tuple[str, ...]) -> None:
+    """Unload each MODEL and remove it from the store. Stops at the first one that cannot be removed."""
+    client = Client.from_environment()
+    for model in models:
+        try:
+            unload(client, model)
+        except ResponseError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                click.echo(f"Warning: unable to stop model '{model}'", err=True)
+        client.call("DELETE", "/api/delete", {"model": model})
+        click.echo(f"deleted '{model}'")

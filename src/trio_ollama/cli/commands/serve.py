@@ -1,0 +1,33 @@
+"""`trio-ollama serve`: the daemon. The only command that is not a client."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+__all__ = ["command"]
+
+
+class ServeCommand(click.Command):
+    """Adds the table of variables to its help: the daemon has no other configuration."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from trio_ollama.settings import VARIABLES
+
+        with formatter.section("Environment variables"):
+            formatter.write_dl([(each.name, f"{each.help} (default: {each.default})") for each in VARIABLES])
+
+
+@click.command(name="serve", cls=ServeCommand)
+def command() -> None:
+    """Start the server and serve until SIGINT or SIGTERM: the first drains, the second leaves at once."""
+    from trio_ollama.server import daemon
+    from trio_ollama.settings import Settings, SettingsError
+
+    try:
+        settings = Settings.from_environment(os.environ)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+    sys.exit(daemon.main(settings))

@@ -1,0 +1,29 @@
+"""`trio-ollama stop MODEL`: unload a model."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import click
+
+from trio_ollama.cli.client import Client, ClientError, ResponseError
+from trio_ollama.cli.options import ENVIRONMENT
+
+__all__ = ["command", "unload"]
+
+
+@click.command(name="stop", epilog=ENVIRONMENT)
+@click.argument("model")
+def command(model: str) -> None:
+    """Unload MODEL once its current requests are done. Says nothing when it went well."""
+    try:
+        unload(Client.from_environment(), model)
+    except ResponseError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            raise ClientError(f'couldn\'t find model "{model}" to stop') from None
+        raise
+
+
+def unload(client: Client, model: str) -> None:
+    """Ask for the model to leave: an empty prompt that keeps it for no time at all."""
+    client.call("POST", "/api/generate", {"model": model, "keep_alive": 0, "stream": False})

@@ -1,0 +1,63 @@
+"""Files on their way into a server's store: named, hashed, sent once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from trio_ollama.cli.client import Client, ClientError
+from trio_ollama.cli.progress import Advance, bar
+
+__all__ = ["names_of", "upload"]
+
+BLOCK = 1024 * 1024
+
+
+def names_of(files: Iterable[Path]) -> dict[str, Path]:
+    """What the server is to call the files: paths below the folder they share, with slashes."""
+    absolute = {Path(os.path.abspath(file)): file for file in files}  # links keep their own names
+    if not absolute:
+        return {}
+    shared = os.path.commonpath([path.parent for path in absolute])
+    return {path.relative_to(shared).as_posix(): file for path, file in absolute.items()}
+
+
+def upload(client: Client, file: Path) -> str:
+    """Send the file unless the server has its bytes already; returns its digest, `sha256:<64 hex>`.
+
+    Raises ClientError, also when the file cannot be read or changes in between.
+    """
+    try:
+        size = file.stat().st_size
+        digest = f"sha256:{_hashed(file, size)}"
+        path = f"/api/blobs/{digest}"
+        if not client.exists(path):
+            with bar(f"uploading {file.name}", size) as advance:
+                client.upload(path, _blocks(file, size, advance), size)
+    except OSError as error:  # those of the connection have become ClientErrors
+        raise ClientError(f"{file}: {error.strerror or error}") from None
+    return digest
+
+
+def _hashed(file: Path, size: int) -> str:
+    digest = hashlib.sha256()
+    with bar(f"hashing {file.name}", size) as advance:
+        for block in _blocks(file, size, advance):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _blocks(file: Path, size: int, advance: Advance) -> Iterator[bytes]:
+    sent = 0
+    with file.open("rb") as source:
+        while block := source.read(BLOCK):
+            sent += len(block)
+            if sent > size:
+                break
+            yield block
+            advance(len(block))
+    if sent != size:
+        # Neither may the server wait for bytes that never come, nor take the rest for another request.
+        raise ClientError(f"{file} changed while it was read")

@@ -1,0 +1,122 @@
+"""`stop`, `cp`, `rm`, versions and help, and what every command does when things go wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import Invoke
+from tests.support.fake_ollama import Answer, FakeOllama
+from trio_ollama import OLLAMA_API_VERSION, __version__
+from trio_ollama.cli import ALIASES, COMMANDS, main
+from trio_ollama.settings import VARIABLES
+
+
+def test_stop_is_an_empty_prompt_kept_for_no_time(server: FakeOllama, invoke: Invoke) -> None:
+    server.answers["POST /api/generate"] = Answer({"done": True, "done_reason": "unload"})
+    result = invoke("stop", "smollm2")
+    assert (result.exit_code, result.output) == (0, "")
+    assert server.requests[0].json == {"model": "smollm2", "keep_alive": 0, "stream": False}
+
+
+def test_stop_says_what_it_cannot_find(server: FakeOllama, invoke: Invoke) -> None:
+    server.answers["POST /api/generate"] = Answer({"error": "model 'no' not found"}, 404)
+    result = invoke("stop", "no")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", 'Error: couldn\'t find model "no" to stop\n')
+
+
+def test_cp(server: FakeOllama, invoke: Invoke) -> None:
+    server.answers["POST /api/copy"] = Answer()
+    assert invoke("cp", "a", "b:c").output == "copied 'a' to 'b:c'\n"
+    assert server.requests[0].json == {"source": "a", "destination": "b:c"}
+
+
+def test_rm_unloads_then_deletes_and_stops_at_the_first_error(server: FakeOllama, invoke: Invoke) -> None:
+    server.answers["POST /api/generate"] = [
+        Answer({"done": True}),
+        Answer({"error": "busy"}, 503),
+        Answer({"error": "model 'c' not found"}, 404),
+    ]
+    server.answers["DELETE /api/delete"] = [Answer(), Answer(), Answer({"error": "model 'c' not found"}, 404)]
+    result = invoke("rm", "a", "b", "c", "d")
+    assert result.exit_code == 1
+    assert result.stdout == "deleted 'a'\ndeleted 'b'\n"
+    assert result.stderr == "Warning: unable to stop model 'b'\nError: model 'c' not found\n"
+    assert [request.json["model"] for request in server.requests] == ["a", "a", "b", "b", "c", "c"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("list",), ("ps",), ("show", "m"), ("run", "m", "hi"), ("rm", "m"), ("stop", "m")]
+)
+def test_a_server_that_is_down(monkeypatch: pytest.MonkeyPatch, invoke: Invoke, arguments: tuple[str, ...]) -> None:
+    with FakeOllama.running() as fake:
+        monkeypatch.setenv("OLLAMA_HOST", fake.address)  # free again after this block
+    result = invoke(*arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "Error: could not connect to ollama server, run 'trio-ollama serve' to start it\n"
+
+
+def test_errors_are_one_line_whatever_their_form(server: FakeOllama, invoke: Invoke) -> None:
+    for answer, text in (
+        (Answer({"error": "model 'm' not found"}, 404), "model 'm' not found"),
+        (Answer({"error": {"message": "first\nsecond"}}, 400), "first second"),
+        (Answer("404 page not found\n", 404), "404 page not found"),
+        (Answer(None, 403), "403 Forbidden"),
+        (Answer("no JSON", 200), "the server did not answer with a JSON object: no JSON"),
+    ):
+        server.answers["POST /api/show"] = answer
+        result = invoke("show", "m")
+        assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {text}\n")
+
+
+def test_a_wrong_address_is_mentioned(monkeypatch: pytest.MonkeyPatch, invoke: Invoke) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "http://localhost:99999999")
+    monkeypatch.setenv("OLLAMA_ORIGINS", "a mistake of the daemon's")
+    result = invoke("cp", "a", "b")
+    assert "Warning: OLLAMA_HOST: invalid port" in result.stderr
+    assert "OLLAMA_ORIGINS" not in result.stderr
+
+
+def test_a_path_in_the_address_is_put_in_front(
+    server: FakeOllama, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", f"{server.address}/proxy/")
+    server.answers["POST /proxy/api/copy"] = Answer()
+    assert invoke("cp", "a", "b").exit_code == 0
+
+
+def test_version_prints_ours_and_the_level_of_the_api(invoke: Invoke) -> None:
+    result = invoke("--version")
+    assert result.output == f"trio-ollama version is {__version__}\nOllama API version is {OLLAMA_API_VERSION}\n"
+
+
+def test_every_command_is_found_and_listed(invoke: Invoke) -> None:
+    overview = invoke("--help").output
+    for name, meaning in COMMANDS.items():
+        assert f"  {name} " in overview
+        assert meaning in overview
+        assert invoke(name, "--help").exit_code == 0
+    for alias, name in ALIASES.items():
+        assert main.get_command(main.make_context("x", ["--"], resilient_parsing=True), alias) is not None, name
+    assert invoke("nonsense").exit_code == 2
+
+
+def test_serve_help_names_every_variable(invoke: Invoke) -> None:
+    output = invoke("serve", "--help").output
+    words = " ".join(output.split())
+    for variable in VARIABLES:
+        assert f"{variable.name} " in output
+        assert f"(default: {variable.default})" in words
+
+
+def test_version_and_help_import_nothing_heavy() -> None:
+    code = (
+        "import sys; from trio_ollama.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('trio', 'quart', 'rich', 'http.client', 'json') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

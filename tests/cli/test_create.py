@@ -1,0 +1,149 @@
+"""`create`: what is uploaded, what is asked for, what is shown."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Invoke
+from tests.support.fake_ollama import Answer, FakeOllama
+from trio_ollama.cli.client import Client, ClientError
+from trio_ollama.cli.uploads import names_of, upload
+
+WEIGHTS = b"GGUF" + bytes(3_000_000)
+DIGEST = f"sha256:{hashlib.sha256(WEIGHTS).hexdigest()}"
+BLOB = f"/api/blobs/{DIGEST}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, server: FakeOllama) -> Path:
+    """A folder with weights; a server that has them not and says so, and then creates."""
+    (tmp_path / "model.gguf").write_bytes(WEIGHTS)
+    server.answers = {
+        f"HEAD {BLOB}": Answer(status=404),
+        f"POST {BLOB}": Answer(status=201),
+        "POST /api/create": Answer(
+            lines=[{"status": "parsing GGUF"}, {"status": "parsing GGUF"}, {"status": "writing manifest"}]
+        ),
+    }
+    return tmp_path
+
+
+def modelfile(folder: Path, text: str) -> str:
+    file = folder / "Modelfile"
+    file.write_text(text)
+    return str(file)
+
+
+def asked(server: FakeOllama) -> Any:
+    return server.asked("POST /api/create")[-1].json
+
+
+def test_weights_are_sent_and_the_model_is_created(server: FakeOllama, folder: Path, invoke: Invoke) -> None:
+    result = invoke("create", "mine", "-f", modelfile(folder, "FROM ./model.gguf\n"))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "parsing GGUF\nwriting manifest\n"
+    sent = server.asked(f"POST {BLOB}")[0]
+    assert sent.raw == WEIGHTS
+    assert asked(server) == {"model": "mine", "files": {"model.gguf": DIGEST}}
+
+
+def test_bytes_the_server_has_are_not_sent_again(server: FakeOllama, folder: Path, invoke: Invoke) -> None:
+    server.answers[f"HEAD {BLOB}"] = Answer()
+    assert invoke("create", "mine", "-f", modelfile(folder, f"FROM {folder}/model.gguf")).exit_code == 0
+    assert server.asked(f"POST {BLOB}") == []
+    assert asked(server)["files"] == {"model.gguf": DIGEST}
+
+
+def test_every_instruction_reaches_the_server(server: FakeOllama, folder: Path, invoke: Invoke) -> None:
+    text = """\
+FROM other:7b
+ADAPTER model.gguf
+PARAMETER temperature 0.5
+PARAMETER stop one
+PARAMETER stop two
+TEMPLATE {{ .Prompt }}
+SYSTEM Be kind.
+LICENSE MIT
+MESSAGE user hi
+MESSAGE assistant hello
+"""
+    invoke("create", "mine", "-q", "q4_0", "-f", modelfile(folder, text))
+    assert asked(server) == {
+        "model": "mine",
+        "from": "other:7b",
+        "adapters": {"model.gguf": DIGEST},
+        "parameters": {"temperature": 0.5, "stop": ["one", "two"]},
+        "template": "{{ .Prompt }}",
+        "system": "Be kind.",
+        "license": ["MIT"],
+        "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}],
+        "quantize": "q4_0",
+    }
+
+
+def test_a_folder_stands_for_the_weights_in_it(server: FakeOllama, folder: Path, invoke: Invoke) -> None:
+    (folder / "notes.txt").write_text("no weights")
+    (folder / "other.bin").write_text("less wanted than a GGUF")
+    invoke("create", "mine", "-f", modelfile(folder, "FROM ."))
+    assert asked(server)["files"] == {"model.gguf": DIGEST}
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("FROM ./absent.gguf", "./absent.gguf: no such file"),
+        ("FROM m\nADAPTER absent", "absent: no such file"),
+        ("FROM ./empty", "no Modelfile or safetensors files found"),
+        ("SYSTEM x", "no FROM line"),
+        ("FROM m\nPARAMETER what 1", "unknown parameter 'what'"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_asked(
+    server: FakeOllama, folder: Path, invoke: Invoke, text: str, error: str
+) -> None:
+    (folder / "empty").mkdir()
+    result = invoke("create", "mine", "-f", modelfile(folder, text))
+    assert (result.exit_code, result.stderr) == (1, f"Error: {error}\n")
+    assert server.requests == []
+
+
+def test_a_modelfile_that_is_not_there(server: FakeOllama, folder: Path, invoke: Invoke) -> None:
+    result = invoke("create", "mine", "-f", str(folder / "none"))
+    assert (result.exit_code, result.stderr) == (1, "Error: specified Modelfile wasn't found\n")
+
+
+def test_errors_of_the_server_end_it(server: FakeOllama, folder: Path, invoke: Invoke) -> None:
+    server.answers["POST /api/create"] = Answer(lines=[{"status": "parsing GGUF"}, {"error": "bad file"}])
+    result = invoke("create", "mine", "-f", modelfile(folder, "FROM model.gguf"))
+    assert (result.exit_code, result.stderr) == (1, "parsing GGUF\nError: bad file\n")
+    server.answers[f"POST {BLOB}"] = Answer({"error": "disk full"}, 500)
+    result = invoke("create", "mine", "-f", modelfile(folder, "FROM model.gguf"))
+    assert (result.exit_code, result.stderr) == (1, "Error: disk full\n")
+
+
+def test_a_server_that_does_not_read_the_body_is_heard(server: FakeOllama, tmp_path: Path) -> None:
+    server.answers[f"POST {BLOB}"] = Answer({"error": "refused"}, 403, deaf=True)
+    blocks = (bytes(1_000_000) for _ in range(50))
+    with pytest.raises(ClientError, match=r"refused|connection to the server was lost"):
+        Client(f"http://{server.address}").upload(BLOB, blocks, 50_000_000)
+
+
+def test_a_file_that_grows_is_noticed(server: FakeOllama, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exists(client: Client, path: str) -> bool:
+        with (folder / "model.gguf").open("ab") as file:
+            file.write(b"more")
+        return False
+
+    monkeypatch.setattr(Client, "exists", exists)
+    with pytest.raises(ClientError, match=r"model\.gguf changed while it was read"):
+        upload(Client(f"http://{server.address}"), folder / "model.gguf")
+
+
+def test_names_are_paths_below_the_shared_folder() -> None:
+    assert names_of([]) == {}
+    assert names_of([Path("/a/b/model.gguf")]) == {"model.gguf": Path("/a/b/model.gguf")}
+    assert list(names_of([Path("/a/b/model.gguf"), Path("/a/c/d/mmproj.gguf")])) == ["b/model.gguf", "c/d/mmproj.gguf"]

@@ -1,0 +1,152 @@
+"""One-shot `run`: prompts from arguments and pipes, thinking, formats, statistics, embeddings, errors."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Invoke
+from tests.support.asleep import wait_until_asleep
+from tests.support.fake_ollama import Answer, FakeOllama
+from trio_ollama.cli.answer import statistics
+
+FINAL: dict[str, Any] = {
+    "response": "",
+    "done": True,
+    "done_reason": "stop",
+    "total_duration": 1_500_000_000,
+    "prompt_eval_count": 12,
+    "prompt_eval_duration": 40_000_000,
+    "eval_count": 5,
+    "eval_duration": 250_000_000,
+}
+
+
+def pieces(*texts: str) -> list[dict[str, Any]]:
+    return [{"response": text, "done": False} for text in texts]
+
+
+def thoughts(*texts: str) -> list[dict[str, Any]]:
+    return [{"response": "", "thinking": text, "done": False} for text in texts]
+
+
+@pytest.fixture
+def model(server: FakeOllama) -> FakeOllama:
+    """A server with one completion model that says `Hello you`."""
+    server.answers["POST /api/show"] = Answer({"capabilities": ["completion"]})
+    server.answers["POST /api/generate"] = Answer(lines=[*pieces("Hello", " you"), FINAL])
+    return server
+
+
+def asked(server: FakeOllama) -> Any:
+    return server.asked("POST /api/generate")[-1].json
+
+
+def test_arguments_are_the_prompt(model: FakeOllama, invoke: Invoke) -> None:
+    result = invoke("run", "m", "say", "hello")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "Hello you\n", "")
+    assert asked(model) == {"model": "m", "prompt": "say hello"}
+
+
+def test_stdin_comes_before_the_arguments(model: FakeOllama, invoke: Invoke) -> None:
+    invoke("run", "m", "sum", "up", stdin="a text\n")
+    assert asked(model)["prompt"] == "a text\n sum up"
+    invoke("run", "m", stdin="alone")
+    assert asked(model)["prompt"] == "alone"
+
+
+def test_what_is_given_is_sent(model: FakeOllama, invoke: Invoke) -> None:
+    invoke("run", "m", "--keepalive", "1h", "--format", "json", "--think=low", "hi")
+    assert asked(model) == {"model": "m", "prompt": "hi", "keep_alive": "1h", "format": "json", "think": "low"}
+    invoke("run", "m", "--format", '{"type": "object"}', "--think", "hi")
+    assert asked(model) == {"model": "m", "prompt": "hi", "format": {"type": "object"}, "think": True}
+    invoke("run", "m", "--think=false", "--", "--think")
+    assert asked(model) == {"model": "m", "prompt": "--think", "think": False}
+
+
+def test_a_model_that_can_think_does(model: FakeOllama, invoke: Invoke) -> None:
+    model.answers["POST /api/show"] = Answer({"capabilities": ["completion", "thinking"]})
+    invoke("run", "m", "hi")
+    assert asked(model)["think"] is True
+
+
+@pytest.mark.parametrize("arguments", [("--think=much",), ("--format", "{no json")])
+def test_wrong_values_are_refused_before_anything_is_asked(
+    model: FakeOllama, invoke: Invoke, arguments: tuple[str, ...]
+) -> None:
+    assert invoke("run", "m", *arguments, "hi").exit_code == 2
+    assert model.requests == []
+
+
+def test_thinking_is_set_apart_or_hidden(model: FakeOllama, invoke: Invoke) -> None:
+    model.answers["POST /api/generate"] = Answer(lines=[*thoughts("Well", "..."), *pieces("42\n"), FINAL])
+    assert invoke("run", "m", "hi").stdout == "Thinking...\nWell...\n...done thinking.\n\n42\n"
+    assert invoke("run", "m", "--hidethinking", "hi").stdout == "42\n"
+
+
+def test_statistics(model: FakeOllama, invoke: Invoke) -> None:
+    result = invoke("run", "m", "--verbose", "hi")
+    assert result.stdout == "Hello you\n"
+    assert result.stderr == (
+        "total duration:          1.5s\n"
+        "prompt eval count:       12 token(s)\n"
+        "prompt eval duration:    40ms\n"
+        "prompt eval rate:        300.00 tokens/s\n"
+        "eval count:              5 token(s)\n"
+        "eval duration:           250ms\n"
+        "eval rate:               20.00 tokens/s\n"
+    )
+    assert statistics({"done": True, "load_duration": 2_000_000}) == "load duration:    2ms\n"
+    assert statistics({"done": True}) == ""
+
+
+def test_escape_sequences_of_the_model_reach_a_pipe_unchanged(model: FakeOllama, invoke: Invoke) -> None:
+    model.answers["POST /api/generate"] = Answer(lines=[*pieces("\x1b[31mred\x1b[0m"), FINAL])
+    assert invoke("run", "m", "hi").stdout == "\x1b[31mred\x1b[0m\n"
+
+
+def test_an_error_in_the_stream_follows_what_came_before(model: FakeOllama, invoke: Invoke) -> None:
+    model.answers["POST /api/generate"] = Answer(lines=[*pieces("Hel"), {"error": "the model was stopped"}])
+    result = invoke("run", "m", "hi")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "Hel\n", "Error: the model was stopped\n")
+
+
+def test_a_stream_that_is_cut_is_an_error(model: FakeOllama, invoke: Invoke) -> None:
+    model.answers["POST /api/generate"] = Answer(lines=pieces("Hel"), cut=True)
+    result = invoke("run", "m", "hi")
+    assert (result.exit_code, result.stdout) == (1, "Hel\n")
+    assert result.stderr.startswith("Error: connection to the server was lost")
+
+
+def test_an_unknown_model(server: FakeOllama, invoke: Invoke) -> None:
+    server.answers["POST /api/show"] = Answer({"error": "model 'no:latest' not found"}, 404)
+    result = invoke("run", "no", "hi")
+    assert (result.exit_code, result.stderr) == (1, "Error: model 'no:latest' not found\n")
+
+
+def test_embedding_models_print_their_vector(server: FakeOllama, invoke: Invoke) -> None:
+    server.answers["POST /api/show"] = Answer({"capabilities": ["embedding"]})
+    server.answers["POST /api/embed"] = Answer({"embeddings": [[0.5, -0.25]]})
+    assert json.loads(invoke("run", "e", "--dimensions", "2", "--no-truncate", "some text").stdout) == [0.5, -0.25]
+    assert server.requests[-1].json == {"model": "e", "input": "some text", "truncate": False, "dimensions": 2}
+    assert 'Usage: trio-ollama run e "your text here"' in invoke("run", "e").stderr
+
+
+def test_ctrl_c_ends_the_request_and_leaves_quietly(model: FakeOllama) -> None:
+    model.answers["POST /api/generate"] = Answer(lines=pieces("One"), endless=True)
+    command = [sys.executable, "-m", "trio_ollama.cli", "run", "m", "count"]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(3) == "One"
+        wait_until_asleep(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert model.client_left.wait(10)
+        assert process.communicate(timeout=10) == ("\n", "")
+    assert process.returncode == 130
