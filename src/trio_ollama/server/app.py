@@ -1,0 +1,68 @@
+"""The application: every route, and what stands round all of them."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+from quart import Response, request
+
+from trio_ollama.models.metadata_cache import MetadataCache
+from trio_ollama.models.store import Store
+from trio_ollama.scheduler import Scheduler
+from trio_ollama.server import native, openai
+from trio_ollama.server.asgi import App
+from trio_ollama.server.body import BodyError
+from trio_ollama.server.errors import describe
+from trio_ollama.server.fallbacks import install_fallbacks
+from trio_ollama.server.guards import install_guards
+from trio_ollama.server.openai.encode import error_object
+from trio_ollama.server.replies import json_reply
+from trio_ollama.server.services import Services
+from trio_ollama.settings import Settings
+
+__all__ = ["DEFAULT_CONTEXT", "create_app"]
+
+DEFAULT_CONTEXT: Final = 4096
+"""Tokens of context on a machine with little or no VRAM."""
+
+
+def create_app(
+    *,
+    settings: Settings,
+    scheduler: Scheduler,
+    store: Store,
+    metadata_cache: MetadataCache,
+    default_context: int = DEFAULT_CONTEXT,
+    loopback: bool | None = None,
+) -> App:
+    """The daemon's ASGI application. It starts nothing: the scheduler must be running when requests come.
+
+    `loopback`: only this machine can reach the sockets it is served on; None to judge by the settings.
+    """
+    app = App("trio_ollama")
+    Services(settings, scheduler, store, metadata_cache, default_context).attach(app)
+    for rule, methods, view in (*native.ROUTES, *openai.ROUTES):
+        app.add_url_rule(rule, endpoint=f"{'_'.join(methods)} {rule}", view_func=view, methods=list(methods))
+    install_fallbacks(app)
+    install_guards(app, origins=settings.origins, loopback=_loopback(settings) if loopback is None else loopback)
+    for kind in (BodyError, Exception):
+        app.register_error_handler(kind, refuse)
+    return app
+
+
+async def refuse(error: Exception) -> Response:
+    """An error as an answer, in the shape that the path's dialect has for it."""
+    status, text = describe(error)
+    if request.path.startswith("/v1/"):
+        return json_reply(error_object(status, text), status)
+    return json_reply({"error": text}, status)
+
+
+def _loopback(settings: Settings) -> bool:
+    """True if only this machine can reach the daemon."""
+    host = settings.host.host
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,66 @@
+"""A raw prompt's continuation: no template, no parsing of thoughts or tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+from trio_ollama.runners.contract import RunnerRefusedError
+from trio_ollama.server.demand import context_shift, demand
+from trio_ollama.server.errors import ApiError
+from trio_ollama.server.inference.chat import Wish
+from trio_ollama.server.inference.generation import Clock, Generation, acquire, overflows
+from trio_ollama.server.inference.modes import completion_format
+from trio_ollama.server.inference.options import sampling
+from trio_ollama.server.inference.translate import CompletionTranslator
+from trio_ollama.server.services import Services
+
+__all__ = ["open_completion"]
+
+COMPLETION: Final = "/completion"
+
+TOO_LONG: Final = (
+    "the prompt is longer than the context length currently available to the model; shorten the prompt, adjust the "
+    "context length in settings, or use a model with a longer context length"
+)
+
+
+async def open_completion(
+    services: Services, stack: AsyncExitStack, wish: Wish, prompt: str, clock: Clock
+) -> Generation:
+    """Start the continuation of `prompt`. An over-long prompt is cut, if the request and its context shift allow."""
+    wanted = demand(services, wish.target, wish.options, keep_alive=wish.keep_alive, shift=wish.shift)
+    lease = await acquire(services, stack, wanted, clock)
+    body: dict[str, Any] = {
+        "prompt": prompt,
+        **sampling(wish.options, lease.context),
+        **completion_format(wish.format),
+    }
+    if wish.top_logprobs is not None:
+        body["n_probs"] = max(wish.top_logprobs, 1)
+    translator = CompletionTranslator(**wish.switches)
+    try:
+        return await Generation.open(stack, lease, clock, COMPLETION, body, translator)
+    except RunnerRefusedError as error:
+        if not overflows(error) or not wish.truncate:
+            raise
+        if not context_shift(wish.target, wish.shift):
+            raise ApiError(400, TOO_LONG) from None
+    answer = await lease.ask("/tokenize", {"content": prompt, "add_special": True})
+    body["prompt"] = keep_ends(answer["tokens"], lease.context, wish.options["num_keep"])
+    return await Generation.open(stack, lease, clock, COMPLETION, body, translator)
+
+
+def keep_ends(tokens: Sequence[int], context: int, keep: int) -> list[int]:
+    """The first `keep` tokens (the begin token counts extra; negative: as many as can be) and the newest ones.
+
+    Half of what is left stays free for the answer.
+    """
+    keep = len(tokens) if keep < 0 else keep + 1
+    keep = max(0, min(keep, context - 4))
+    limit = context - max((context - keep) // 2, 1)
+    if len(tokens) <= limit:
+        return list(tokens)
+    tail = limit - keep
+    return [*tokens[:keep], *(tokens[len(tokens) - tail :] if tail > 0 else ())]

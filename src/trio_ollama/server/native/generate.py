@@ -1,0 +1,92 @@
+"""POST /api/generate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from quart import Response
+
+from trio_ollama.server.asgi import request_stack
+from trio_ollama.server.errors import ApiError
+from trio_ollama.server.inference.chat import Wish, check_abilities, check_template, load, open_chat
+from trio_ollama.server.inference.completion import open_completion
+from trio_ollama.server.inference.generation import Clock
+from trio_ollama.server.inference.messages import Message, assemble
+from trio_ollama.server.inference.modes import parse_format, parse_think
+from trio_ollama.server.inference.options import merge
+from trio_ollama.server.lookup import WORDS, find_target
+from trio_ollama.server.native.common import check_top_logprobs, keep_alive_of, stops
+from trio_ollama.server.native.encode import GenerateEncoder, NativeStream
+from trio_ollama.server.replies import json_reply, read
+from trio_ollama.server.services import services
+from trio_ollama.server.streaming import NDJSON, stream_response
+
+__all__ = ["GenerateRequest", "generate"]
+
+
+class GenerateRequest(msgspec.Struct):
+    """The body; `format`, `keep_alive` and `think` take several types and are checked on their own."""
+
+    model: str = ""
+    prompt: str = ""
+    suffix: str = ""
+    system: str = ""
+    template: str = ""
+    context: list[int] = []
+    stream: bool = True
+    raw: bool = False
+    format: Any = None
+    keep_alive: Any = None
+    images: list[bytes] = []
+    options: dict[str, Any] = {}
+    think: Any = None
+    truncate: bool = True
+    shift: bool | None = None
+    logprobs: bool = False
+    top_logprobs: int = 0
+
+
+async def generate() -> Response:
+    """Continue a prompt; without one, load or unload the model."""
+    clock, at = Clock(), services()
+    body = await read(GenerateRequest, at.settings.max_body)
+    check_top_logprobs(body.top_logprobs)
+    keep_alive = keep_alive_of(body.keep_alive)
+    think, form = parse_think(body.think), parse_format(body.format)
+    target = await find_target(at, body.model, WORDS["generate"])
+    encoder = GenerateEncoder(body.model)
+    if not body.prompt and stops(keep_alive):
+        at.scheduler.stop(target.facts.key)
+        return json_reply(encoder.short("unload"))
+    if body.raw and (body.template or body.system or body.context):
+        raise ApiError(400, "raw mode does not support template, system, or context")
+    think = check_abilities(target, "generate", *(["insert"] if body.suffix else []), think=think)
+    wish = Wish(
+        target,
+        merge(target.model.params, body.options),
+        keep_alive=keep_alive,
+        think=think,
+        format=form,
+        shift=body.shift,
+        truncate=body.truncate,
+        top_logprobs=body.top_logprobs if body.logprobs else None,
+        guard_repeats=True,
+    )
+    if not body.prompt:
+        await load(at, request_stack(), wish, clock)
+        return json_reply(encoder.short("load"))
+    if body.raw:
+        generation = await open_completion(at, request_stack(), wish, body.prompt, clock)
+    else:
+        check_template(target)
+        for name in ("template", "suffix", "context"):
+            if getattr(body, name):
+                raise ApiError(400, f'"{name}" is not supported yet')
+        question = Message(role="user", content=body.prompt, images=body.images)
+        # Through the chat route, so that the runner tells thoughts from text.
+        messages = assemble(target.model, [question], system=body.system)
+        generation = await open_chat(at, request_stack(), wish, messages, clock)
+    if body.stream:
+        return await stream_response(NativeStream(generation, encoder), NDJSON)
+    return json_reply(encoder.whole(*await generation.collect()))
