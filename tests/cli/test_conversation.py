@@ -109,26 +109,22 @@ def test_a_conversation_remembers(server: FakeOllama, talk: Terminal) -> None:
 
 
 def test_ctrl_c_stops_the_answer_and_nothing_else(server: FakeOllama, talk: Terminal) -> None:
-    server.answers["POST /api/chat"] = [says("One, two", endless=True), says(endless=True), says("Yes")]
-    talk.type("count\n")
-    talk.expect("One, two")
-    assert server.streaming.wait(TIMEOUT)
-    talk.interrupt()
-    talk.expect(">>> ")
-    assert server.client_left.wait(TIMEOUT)
-
-    # Before anything was said: the turn is forgotten.
-    server.streaming.clear()
-    server.client_left.clear()
-    talk.type("again\n")
-    assert server.streaming.wait(TIMEOUT)
-    talk.interrupt()
-    talk.expect(">>> ")
-    assert server.client_left.wait(TIMEOUT)
+    answers = [says("One, two", endless=True), says(endless=True), Answer(silent=True)]
+    server.answers["POST /api/chat"] = [*answers, says("Yes")]
+    for number, shown in enumerate(("One, two", "", "")):  # answering; before the first piece; before the response
+        talk.type(f"question {number}\n")
+        talk.expect(f"question {number}\n{shown}")
+        assert server.waiting.wait(TIMEOUT)
+        talk.interrupt()
+        talk.expect(">>> ")
+        assert server.client_left.wait(TIMEOUT)
+        server.waiting.clear()
+        server.client_left.clear()
 
     talk.type("still there?\n")
     talk.expect("Yes\n\n>>> ")
-    assert messages(server) == [("user", "count"), ("assistant", "One, two"), ("user", "still there?")]
+    # What was shown counts as said; a question without an answer is forgotten.
+    assert messages(server) == [("user", "question 0"), ("assistant", "One, two"), ("user", "still there?")]
     talk.type("\x04")
     assert talk.process.wait(TIMEOUT) == 0
 

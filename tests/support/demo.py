@@ -128,7 +128,7 @@ def main() -> int:
         return 1
     weights = find_smollm2()
     assert weights is not None
-    with tempfile.TemporaryDirectory(prefix="trio-ollama-demo-") as folder:
+    with tempfile.TemporaryDirectory(prefix="demo-of-trio-ollama-") as folder:
         demo = Demo(Path(folder))
         try:
             with demo.daemon() as process:

@@ -31,6 +31,8 @@ class Answer:
     """Answer without reading the body, and close."""
     endless: bool = False
     """After `lines`, wait until the client leaves, and set `FakeOllama.client_left`."""
+    silent: bool = False
+    """The same, before even the head of the response."""
 
 
 @dataclass
@@ -54,8 +56,8 @@ class FakeOllama:
     port: int
     answers: dict[str, Answer | list[Answer]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
-    streaming: threading.Event = field(default_factory=threading.Event)
-    """Set when the lines of an endless stream are out."""
+    waiting: threading.Event = field(default_factory=threading.Event)
+    """Set when an endless answer has said all it will say."""
     client_left: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -105,7 +107,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fake.requests.append(Request(self.command, self.path, raw, dict(self.headers)))
-        if answer.lines is None:
+        if answer.silent:
+            self._wait_until_the_client_leaves(fake)
+        elif answer.lines is None:
             self._whole(answer)
         else:
             self._stream(answer, fake)
@@ -130,11 +134,15 @@ class _Handler(BaseHTTPRequestHandler):
             data = json.dumps(line).encode() + b"\n"
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         if answer.endless:
-            fake.streaming.set()
-            readable, _, _ = select.select([self.connection], [], [], 30)
-            if readable and not self.connection.recv(1):
-                fake.client_left.set()
-        if answer.cut or answer.endless:
+            self._wait_until_the_client_leaves(fake)
+        elif answer.cut:
             self.close_connection = True
         else:
             self.wfile.write(b"0\r\n\r\n")
+
+    def _wait_until_the_client_leaves(self, fake: FakeOllama) -> None:
+        self.close_connection = True
+        fake.waiting.set()
+        readable, _, _ = select.select([self.connection], [], [], 30)
+        if readable and not self.connection.recv(1):
+            fake.client_left.set()

@@ -36,7 +36,7 @@ def bar(text: str, total: int) -> Iterator[Advance]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     parts = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*parts, console=Console(stderr=True)) as progress:
+    with Progress(*parts, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(text, total=total)
         yield lambda amount: progress.update(task, advance=amount)
 
