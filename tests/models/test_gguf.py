@@ -60,7 +60,12 @@ def test_a_real_file_reads_as_the_package_reads_it(tiny: Path) -> None:
 
 
 def test_every_kind_of_value_is_read(scratch: Path) -> None:
-    kinds = {"u8": (0, "<B", 200), "i8": (1, "<b", -3), "u16": (2, "<H", 60000), "i16": (3, "<h", -300)}
+    kinds: dict[str, tuple[int, str, float]] = {
+        "u8": (0, "<B", 200),
+        "i8": (1, "<b", -3),
+        "u16": (2, "<H", 60000),
+        "i16": (3, "<h", -300),
+    }
     kinds |= {
         "i32": (5, "<i", -70000),
         "u64": (10, "<Q", 1 << 63),

@@ -52,7 +52,7 @@ class Manifests:
         folder, parts = self.directory, list(name)
         with store_errors("read the model store"):
             for index, part in enumerate(parts):
-                same = next((entry for entry in _children(folder, part) if entry.is_dir()), None)
+                same = next((entry for entry in _children(folder, part) if _is_folder(entry)), None)
                 if same is None:
                     break
                 parts[index] = same.name
@@ -79,8 +79,10 @@ class Manifests:
         for parts, path in _walk(self.directory, 4, unreadable):
             try:
                 entries.append(self.read(ModelName(*parts)))
-            except ModelNotFoundError:
-                continue  # deleted meanwhile
+            except ModelNotFoundError as error:
+                if path.is_symlink():  # else it was deleted meanwhile
+                    damaged = True
+                    logger.warning("%s is skipped, a link to nowhere: %s", path, error)
             except InvalidNameError:
                 if not parts[-1].startswith("."):
                     logger.warning("%s is skipped: its path is no model name", path)
@@ -125,9 +127,9 @@ class Manifests:
 
     def _matches(self, folder: Path, wanted: tuple[str, ...], found: tuple[str, ...]) -> Iterator[ModelName]:
         for entry in _children(folder, wanted[0]):
-            if len(wanted) > 1 and entry.is_dir():
+            if len(wanted) > 1 and _is_folder(entry):
                 yield from self._matches(Path(entry.path), wanted[1:], (*found, entry.name))
-            elif len(wanted) == 1 and not entry.is_dir():
+            elif len(wanted) == 1 and not _is_folder(entry):
                 host, namespace, model = found
                 yield ModelName(host, namespace, model, entry.name)
 
@@ -160,13 +162,19 @@ def _walk(
         failures.append(error)
         return
     for entry in entries:
-        try:
-            is_folder = entry.is_dir()
-        except OSError as error:  # a link to itself, say
-            failures.append(error)
-            continue
-        here = (*parts, entry.name)
+        here, is_folder = (*parts, entry.name), _is_folder(entry)
         if is_folder and depth > 1:
             yield from _walk(Path(entry.path), depth - 1, failures, here)
         elif not is_folder and depth == 1:
             yield here, Path(entry.path)
+        elif not is_folder and entry.is_symlink():
+            # Models may be behind it, on a disk that is not there now.
+            failures.append(OSError(f"{entry.path} is a link to nowhere"))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a directory or leads to one; a link that leads nowhere, or to itself, is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False

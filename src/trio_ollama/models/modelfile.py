@@ -153,7 +153,7 @@ def _commands(text: str) -> Iterable[Command]:
             key, rest = _first_word(rest)
             if instruction == "message" and key not in _ROLES:
                 raise ModelfileError(f"(line {number}): message role must be one of {_listed(_ROLES)}")
-        value, parts = _unquote(rest), [rest]
+        value, parts = _unquote(rest.strip()), [rest]
         while value is None:
             _, more = next(lines, (0, None))
             if more is None:
@@ -167,7 +167,7 @@ def _commands(text: str) -> Iterable[Command]:
 
 
 def _first_word(text: str) -> tuple[str, str]:
-    word, *rest = text.strip().split(None, 1) or [""]
+    word, *rest = text.lstrip().split(None, 1) or [""]
     return word, rest[0] if rest else ""
 
 
