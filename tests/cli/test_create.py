@@ -128,7 +128,7 @@ def test_errors_of_the_server_end_it(server: FakeOllama, folder: Path, invoke: I
 def test_a_server_that_does_not_read_the_body_is_heard(server: FakeOllama, tmp_path: Path) -> None:
     server.answers[f"POST {BLOB}"] = Answer({"error": "refused"}, 403, deaf=True)
     blocks = (bytes(1_000_000) for _ in range(50))
-    with pytest.raises(ClientError, match=r"refused|connection to the server was lost"):
+    with pytest.raises(ClientError, match="refused"):
         Client(f"http://{server.address}").upload(BLOB, blocks, 50_000_000)
 
 
