@@ -18,16 +18,20 @@ from .crashes import CrashLog
 from .decisions import Abort, Because, Claim, Decision, Drain, Grant, Refuse, StartLoad, Wait
 from .effects import Effect, Granted, Lost, Measure, Rearm, Refused, SlotGranted, Spawn, Stop
 from .lifecycle import Event, State, advance
-from .placements import placements
+from .placements import never_fits, placements
 from .plan import plan
 from .records import Lease, OomRetry, Runner, Waiter
 from .reload import difference
+from .shortcuts import arrival, departure_changes_nothing
 from .values import FOREVER, RAM, Demand, DeviceFacts, LaunchConfig, Placement, Policy
 
 __all__ = ["FACTS_MAX_AGE", "Fleet"]
 
 FACTS_MAX_AGE = 500_000_000
 """Nanoseconds after which memory figures are measured again before a load is started on them."""
+
+REMEMBERED = 1024
+"""Configurations whose placements are kept at most."""
 
 
 class Fleet:
@@ -39,6 +43,7 @@ class Fleet:
         self.devices: Sequence[DeviceFacts] = ()
         self.runners: dict[int, Runner] = {}
         self.waiters: dict[int, Waiter] = {}
+        self.queues: dict[str, dict[int, Waiter]] = {}
         self.overtakers: dict[str, list[int]] = {}
         self.oom_retries: dict[str, OomRetry] = {}
         self.crashes = CrashLog(policy.crash_limit, policy.crash_backoff)
@@ -51,8 +56,12 @@ class Fleet:
         self._spawned_at: dict[int, int] = {}
         self._last_seq = 0
         self._last_gen = 0
+        self._measuring: set[int] = set()
         self._interned: dict[LaunchConfig, LaunchConfig] = {}
-        self._placements: dict[tuple[str, LaunchConfig], tuple[Mapping[str, int], tuple[Placement, ...]]] = {}
+        self._base: Mapping[str, int] = {}
+        self._placements: dict[tuple[str, int], tuple[LaunchConfig, tuple[Placement, ...]]] = {}
+        self._totals: tuple[tuple[int, int], ...] = ()
+        self._never_fits: dict[tuple[str, int], tuple[LaunchConfig, tuple[int, int] | None]] = {}
 
     # -- what the planner reads ---------------------------------------------------------------------------------
 
@@ -68,12 +77,31 @@ class Fleet:
     def backed_off(self, key: str) -> str | None:
         return self.crashes.backed_off(key, self.now)
 
+    @property
+    def waiting(self) -> int:
+        """Requests without a slot, at any stage (I13)."""
+        return len(self.waiters) + sum(len(runner.slot_queue) for runner in self.runners.values())
+
+    # Wanted configurations are interned, so their identity is a key; the values keep them alive.
+
     def placements(self, waiter: Waiter, base: Mapping[str, int]) -> tuple[Placement, ...]:
         """The waiter's placements; kept as long as `base` stays the same."""
-        known = self._placements.get((waiter.key, waiter.wanted))
-        if known is None or known[0] != base:
+        if base is not self._base:
+            if base != self._base:
+                self._placements.clear()
+            self._base = base
+        known = self._placements.get((waiter.key, id(waiter.wanted)))
+        if known is None:
             found = placements(waiter.demand.model, waiter.wanted, self.devices, base, self.policy)
-            known = self._placements[waiter.key, waiter.wanted] = (dict(base), found)
+            known = self._placements[waiter.key, id(waiter.wanted)] = (waiter.wanted, found)
+        return known[1]
+
+    def never_fits(self, waiter: Waiter) -> tuple[int, int] | None:
+        """Kept until the devices change."""
+        known = self._never_fits.get((waiter.key, id(waiter.wanted)))
+        if known is None:
+            verdict = never_fits(waiter.demand.model, waiter.wanted, self.devices, self.policy)
+            known = self._never_fits[waiter.key, id(waiter.wanted)] = (waiter.wanted, verdict)
         return known[1]
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -91,24 +119,26 @@ class Fleet:
         if retry is not None:
             config = _reduced(config, retry)
         waiter = Waiter(seq, demand, self._interned.setdefault(config, config), now)
-        self.waiters[seq] = waiter
-        self._apply(plan(self))
-        # Undecided while its figures are being measured: the queue bound still applies when they are there.
-        if waiter.wait is None or waiter.wait.because is not Because.MEASURING:
-            waiter.admitted = True
-        self._replan()
+        self._enter(waiter)
+        decision = arrival(self, waiter)
+        if decision is None:
+            self._replan()
+        else:
+            self._apply((decision,))
+            self._tidy()
         return seq
 
     def leave(self, seq: int, now: int) -> None:
         """The client is gone: its place, claim and lease go in this step (I10). Harmless if it holds nothing."""
         self.now = now
-        waiter = self.waiters.pop(seq, None)
-        if waiter is None:
+        if seq not in self.waiters:
             self.release(seq, now)
             return
+        waiter = self._remove(seq)
         self._publish(ev.RequestLeft(now, waiter.demand.model.name, seq, now - waiter.arrived))
-        alone = waiter.wait is None or waiter.wait.because is not Because.BEHIND_OWN_MODEL or waiter.claim
-        if alone:
+        if departure_changes_nothing(self, waiter):
+            self._tidy()
+        else:
             self._replan()
 
     def release(self, seq: int, now: int, *, settled: bool = True, served: bool = False) -> None:
@@ -211,7 +241,7 @@ class Fleet:
         self._replan()
         if runner.closed_after is not None and runner.state is State.READY:
             # Stopped during its load: whoever it was for has its lease now (R26; planner.md, fault d).
-            self._drain(runner, Because.STOPPED, None)
+            self._drain(runner, runner.drain_because or Because.STOPPED, None)
             self._replan()
 
     def load_failed(self, gen: int, error: str, *, out_of_memory: bool, now: int) -> None:
@@ -233,6 +263,7 @@ class Fleet:
         before = runner.state
         runner.state = advance(runner.state, Event.EXITED)
         runner.stuck = False
+        self._close(runner)
         # Figures from before this exit are worth nothing to the next load (R35).
         self._measured_at, self._changed_at = None, now
         if before in (State.SPAWNING, State.LOADING):
@@ -282,7 +313,7 @@ class Fleet:
             elif runner.loading:
                 found = True
                 if runner.closed_after is None:
-                    runner.closed_after = self._last_seq
+                    runner.closed_after, runner.drain_because = self._last_seq, because
         if found:
             self._replan()
         return found
@@ -296,6 +327,7 @@ class Fleet:
         was_loading = runner.loading
         runner.state = advance(runner.state, Event.KILL)
         runner.drain_because, runner.failure = because, error
+        self._close(runner)
         self._publish(ev.DrainStarted(now, runner.model.name, gen, because, None, len(runner.leases)))
         self._emit(Stop(gen, kill=because is not Because.SHUTDOWN))
         if was_loading:
@@ -321,6 +353,10 @@ class Fleet:
         """Figures of a query that began at `started`; what did not answer has its last good value in it (I19, R65)."""
         self.now = now
         self.devices = tuple(devices)
+        totals = tuple((device.total, device.overhead) for device in self.devices)
+        if totals != self._totals:
+            self._totals = totals
+            self._never_fits.clear()
         if started >= self._changed_at:
             self._measured_at = now
         self._replan()
@@ -344,15 +380,45 @@ class Fleet:
                 break
         else:
             raise AssertionError("the planner does not come to rest")
-        if any(
-            waiter.wait is not None and waiter.wait.because is Because.MEASURING for waiter in self.waiters.values()
-        ):
+        if self._measuring:
             self._emit(Measure())
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Forget what only matters while somebody waits."""
+        for key in [key for key in self.oom_retries if key not in self.queues]:
+            del self.oom_retries[key]
         if not self.waiters:
             self.overtakers.clear()
-            self.oom_retries.clear()
+        if not self.waiters or len(self._interned) > REMEMBERED:
             self._interned.clear()
             self._placements.clear()
+            self._never_fits.clear()
+
+    def _enter(self, waiter: Waiter) -> None:
+        self.waiters[waiter.seq] = waiter
+        self.queues.setdefault(waiter.key, {})[waiter.seq] = waiter
+        for gen in waiter.claim:
+            self.runners[gen].claimed_by = waiter.seq
+
+    def _remove(self, seq: int) -> Waiter:
+        """The waiter leaves the queue, and its claim goes with it (I10)."""
+        waiter = self.waiters.pop(seq)
+        queue = self.queues[waiter.key]
+        del queue[seq]
+        if not queue:
+            del self.queues[waiter.key]
+        self._set_claim(waiter, frozenset())
+        self._measuring.discard(seq)
+        return waiter
+
+    def _set_claim(self, waiter: Waiter, gens: frozenset[int]) -> None:
+        for gen in waiter.claim - gens:
+            if self.runners[gen].claimed_by == waiter.seq:
+                self.runners[gen].claimed_by = None
+        for gen in gens:
+            self.runners[gen].claimed_by = waiter.seq
+        waiter.claim = gens
 
     def _apply(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
@@ -370,21 +436,29 @@ class Fleet:
                 case Drain(gen=gen):
                     self._drain(self.runners[gen], decision.because, decision.seq)
                 case Claim(seq=seq, gens=gens):
-                    self.waiters[seq].claim = gens
+                    self._set_claim(self.waiters[seq], gens)
                 case Refuse(seq=seq):
-                    waiter = self.waiters.pop(seq)
-                    name = waiter.demand.model.name
+                    name = self._remove(seq).demand.model.name
                     self._publish(ev.RequestRefused(self.now, name, seq, decision.because, decision.facts))
                     self._emit(Refused(seq, decision.because, decision.facts))
                 case Wait(seq=seq):
-                    waiter = self.waiters[seq]
-                    if waiter.wait is None or waiter.wait.because is not decision.because:
-                        name = waiter.demand.model.name
-                        self._publish(ev.RequestWaits(self.now, name, seq, decision.because, decision.by))
-                    waiter.wait = decision
+                    self._wait(self.waiters[seq], decision)
+
+    def _wait(self, waiter: Waiter, wait: Wait) -> None:
+        if waiter.wait is None or waiter.wait.because is not wait.because:
+            name = waiter.demand.model.name
+            self._publish(ev.RequestWaits(self.now, name, waiter.seq, wait.because, wait.by))
+        waiter.wait = wait
+        if wait.because is Because.MEASURING:
+            self._measuring.add(waiter.seq)
+            # It may still turn out to get its load at once, and is not refused before that is known (I13).
+            waiter.admitted = waiter.admitted or self.waiting <= self.policy.queue_bound
+        else:
+            self._measuring.discard(waiter.seq)
+            waiter.admitted = True
 
     def _grant(self, grant: Grant) -> None:
-        waiter, runner = self.waiters.pop(grant.seq), self.runners[grant.gen]
+        waiter, runner = self._remove(grant.seq), self.runners[grant.gen]
         demand = waiter.demand
         runner.leases[grant.seq] = Lease(grant.seq, demand, wants_slot=demand.slot)
         runner.served += 1
@@ -415,14 +489,13 @@ class Fleet:
         config, why_not_mapped = launchable(
             start.config, waiter.demand.model, start.placement, self.devices, loaded, self.policy
         )
-        keep_alive = waiter.demand.keep_alive
         self.runners[gen] = Runner(
             gen,
             waiter.demand.model,
             config,
             start.placement,
             start.placement.reservation,
-            self.policy.keep_alive if keep_alive is None else keep_alive,
+            self.policy.keep_alive,  # until the first grant (G29)
         )
         self._spawned_at[gen] = self.now
         where = tuple((id_, amount) for id_, amount in start.placement.reservation.items() if id_ != "models")
@@ -447,7 +520,7 @@ class Fleet:
     def _drain(self, runner: Runner, because: Because, seq: int | None) -> None:
         runner.state = advance(runner.state, Event.DRAIN)
         runner.drain_because = because
-        self._disarm(runner)
+        self._close(runner)
         self._publish(ev.DrainStarted(self.now, runner.model.name, runner.gen, because, seq, len(runner.leases)))
         if not runner.leases:
             self._stop(runner)
@@ -474,6 +547,13 @@ class Fleet:
             self._emit(Rearm(runner.gen))
         return ended
 
+    def _close(self, runner: Runner) -> None:
+        """It has left `ready`: nobody claims what goes already, and no keep-alive ends it."""
+        if runner.claimed_by is not None:
+            self.waiters[runner.claimed_by].claim -= {runner.gen}
+            runner.claimed_by = None
+        self._disarm(runner)
+
     def _disarm(self, runner: Runner) -> None:
         if runner.armed:
             runner.armed, runner.deadline = False, None
@@ -492,7 +572,7 @@ class Fleet:
         if out_of_memory and key not in self.oom_retries and not self.closing:
             config = runner.config
             reduced = step_down(config.num_ctx, config.train_context) if config.num_ctx_auto else None
-            others = any(other is not runner and other.state is not State.GONE for other in self.runners.values())
+            others = any(other is not runner and not other.stuck for other in self.runners.values())
             if reduced is not None or others:
                 self.oom_retries[key] = retry = OomRetry(reduced, alone=others)
                 self._publish(ev.RetryPlanned(self.now, runner.model.name, reduced, others, error))
@@ -514,7 +594,7 @@ class Fleet:
         self.oom_retries.pop(runner.key, None)
         self._publish(ev.LoadFailed(self.now, runner.model.name, runner.gen, error, len(failed)))
         for seq in failed:
-            del self.waiters[seq]
+            self._remove(seq)
             self._emit(Refused(seq, Because.LOAD_FAILED, error))
 
     def _lose_leases(self, runner: Runner, because: Because | None, error: str) -> None:

@@ -28,19 +28,22 @@ def placements(
 ) -> tuple[Placement, ...]:
     """All placements to try, best first; never empty, and the last one always fits in `base`."""
     size = predict_vram(model, config.num_ctx, config.parallel)
-    gpus = _candidates(config, devices)
+    gpus = _candidates(config, devices, base)
     if not gpus:
         return (_in_ram(size, base, policy),)
+    base = _shared_once(gpus, base)
+    # One of several GPUs is launched as number 0 of a list of one.
+    main_gpu = 0 if len(gpus) < sum(device.gpu for device in devices) else None
     group = _best_group(gpus, base)
     if explicit_partial(model, config):
-        return (_explicit(model, config, size, group, base, policy),)
+        return (_explicit(model, config, size, group, base, policy, main_gpu),)
     singles = [] if policy.spread and len(gpus) > 1 else [gpu for gpu in gpus if _need(size, gpu) <= base[gpu.id]]
     if singles:
-        return tuple(_single(size, gpu, gpus, policy) for gpu in singles)
+        return tuple(_single(size, gpu, base, policy, 0 if len(gpus) > 1 else main_gpu) for gpu in singles)
     together = sum(base[gpu.id] for gpu in group)
     if len(group) > 1 and _need(size, group[0]) <= together:
         return (_group(size, group, base, together, policy),)
-    return (_partial(size, group, base, policy),)
+    return (_partial(size, group, base, policy, main_gpu),)
 
 
 def never_fits(
@@ -52,17 +55,16 @@ def never_fits(
     """
     needed = predict_vram(model, config.num_ctx, config.parallel) + policy.prompt_cache
     ram = next((device.total for device in devices if not device.gpu), 0)
+    totals = {device.id: saturating_sub(device.total, device.overhead) for device in devices}
     vram = sum(
-        saturating_sub(gpu.total, gpu.overhead) * gpu.fit_percent // 100
-        for gpu in _candidates(config, devices)
-        if not gpu.integrated
+        totals[gpu.id] * gpu.fit_percent // 100 for gpu in _candidates(config, devices, totals) if not gpu.integrated
     )
     if config.use_mmap and not config.use_mmap_auto:
         needed = saturating_sub(needed, model.file_size)
     return (needed, vram + ram) if needed > vram + ram else None
 
 
-def _candidates(config: LaunchConfig, devices: Sequence[DeviceFacts]) -> list[DeviceFacts]:
+def _candidates(config: LaunchConfig, devices: Sequence[DeviceFacts], free: Mapping[str, int]) -> list[DeviceFacts]:
     """The GPUs a request allows: none for `num_gpu` 0, one for a `main_gpu` that exists, else all."""
     gpus = [device for device in devices if device.gpu]
     if config.num_gpu == 0:
@@ -71,8 +73,17 @@ def _candidates(config: LaunchConfig, devices: Sequence[DeviceFacts]) -> list[De
         # An index within each library group (G10); the best of the devices at that index.
         at_index = [group[config.main_gpu] for group in group_by_library(gpus) if config.main_gpu < len(group)]
         if at_index:
-            return [min(at_index, key=lambda gpu: (gpu.integrated, -gpu.total, gpu.id))]
+            return [min(at_index, key=lambda gpu: (gpu.integrated, -free[gpu.id], gpu.id))]
     return gpus
+
+
+def _shared_once(gpus: Sequence[DeviceFacts], base: Mapping[str, int]) -> Mapping[str, int]:
+    """`base` with what integrated GPUs offer cut to the RAM there is: it is the same memory (R64)."""
+    shared = {gpu.id: base[gpu.id] for gpu in gpus if gpu.integrated}
+    together = sum(shared.values())
+    if together <= base[RAM]:
+        return base
+    return {**base, **{id_: amount * base[RAM] // together for id_, amount in shared.items()}}
 
 
 def _need(size: int, device: DeviceFacts) -> int:
@@ -93,20 +104,25 @@ def _in_ram(size: int, base: Mapping[str, int], policy: Policy) -> Placement:
     return Placement("cpu", (), {RAM: held, MODELS: 1}, {RAM: held, MODELS: 1}, CPU_ONLY)
 
 
-def _with_host(on_gpus: dict[str, int], gpus: Sequence[DeviceFacts], host: int) -> dict[str, int]:
-    """Add the RAM part: the host's own bytes, and all that integrated GPUs draw from RAM (R64)."""
+def _with_host(
+    on_gpus: dict[str, int], gpus: Sequence[DeviceFacts], host: int, base: Mapping[str, int]
+) -> dict[str, int]:
+    """Add the RAM part: the host's own bytes, and all that integrated GPUs draw from RAM (R64).
+
+    It saturates at what there is: with nothing of ours loaded a load must start, whatever foreign programs hold.
+    """
     shared = sum(on_gpus[gpu.id] for gpu in gpus if gpu.integrated)
-    return {**on_gpus, RAM: host + shared, MODELS: 1}
+    return {**on_gpus, RAM: min(host + shared, base[RAM]), MODELS: 1}
 
 
-def _single(size: int, gpu: DeviceFacts, gpus: Sequence[DeviceFacts], policy: Policy) -> Placement:
+def _single(size: int, gpu: DeviceFacts, base: Mapping[str, int], policy: Policy, main_gpu: int | None) -> Placement:
     return Placement(
         "single",
         (gpu.id,),
-        _with_host({gpu.id: _need(size, gpu)}, [gpu], policy.prompt_cache),
-        _with_host({gpu.id: size}, [gpu], policy.prompt_cache),
+        _with_host({gpu.id: _need(size, gpu)}, [gpu], policy.prompt_cache, base),
+        _with_host({gpu.id: size}, [gpu], policy.prompt_cache, base),
         frozenset({gpu.id}),
-        main_gpu=0 if len(gpus) > 1 else None,
+        main_gpu=main_gpu,
     )
 
 
@@ -130,20 +146,26 @@ def _group(
     return Placement(
         "group",
         tuple(gpu.id for gpu in group),
-        _with_host(need, group, policy.prompt_cache),
-        _with_host(_split(size, group, base, together), group, policy.prompt_cache),
+        _with_host(need, group, policy.prompt_cache, base),
+        _with_host(_split(size, group, base, together), group, policy.prompt_cache, base),
         frozenset(gpu.id for gpu in group),
     )
 
 
-def _partial(size: int, group: Sequence[DeviceFacts], base: Mapping[str, int], policy: Policy) -> Placement:
+def _partial(
+    size: int, group: Sequence[DeviceFacts], base: Mapping[str, int], policy: Policy, main_gpu: int | None
+) -> Placement:
     on_gpus = {gpu.id: base[gpu.id] * gpu.fit_percent // 100 for gpu in group}
     rest = saturating_sub(size, sum(on_gpus.values())) + policy.prompt_cache
-    reservation = _with_host(on_gpus, group, rest)
-    reservation[RAM] = min(reservation[RAM], base[RAM])
+    reservation = _with_host(on_gpus, group, rest, base)
     need = {**{gpu.id: base[gpu.id] for gpu in group}, RAM: reservation[RAM], MODELS: 1}
     return Placement(
-        "partial", tuple(gpu.id for gpu in group), need, reservation, frozenset(gpu.id for gpu in group) | CPU_ONLY
+        "partial",
+        tuple(gpu.id for gpu in group),
+        need,
+        reservation,
+        frozenset(gpu.id for gpu in group) | CPU_ONLY,
+        main_gpu=main_gpu,
     )
 
 
@@ -154,12 +176,13 @@ def _explicit(
     group: Sequence[DeviceFacts],
     base: Mapping[str, int],
     policy: Policy,
+    main_gpu: int | None,
 ) -> Placement:
     """Needs a model unit only, so it never evicts for bytes (R46); what it wants is reserved as far as it is there."""
     offloaded = size * config.num_gpu // (model.layers + 1)
     together = sum(base[gpu.id] for gpu in group)
     shares = _split(min(offloaded, together), group, base, together)
-    reservation = _with_host(shares, group, saturating_sub(size, offloaded) + policy.prompt_cache)
+    reservation = _with_host(shares, group, saturating_sub(size, offloaded) + policy.prompt_cache, base)
     return Placement(
         "explicit_partial",
         tuple(gpu.id for gpu in group),
@@ -167,4 +190,5 @@ def _explicit(
         reservation,
         frozenset(gpu.id for gpu in group) | CPU_ONLY,
         layers=config.num_gpu,
+        main_gpu=main_gpu,
     )

@@ -12,21 +12,22 @@ The rules are numbered as in the docs (planner rules 0 to 10, steps A to D).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from .decisions import Abort, Because, Claim, Decision, Drain, Grant, Refuse, StartLoad, Wait
+from .eviction import Candidates
 from .lifecycle import State
-from .placements import explicit_partial, never_fits
+from .placements import explicit_partial
 from .pools import Pools
 from .records import OomRetry, Runner, Waiter
 from .reload import difference
-from .values import FOREVER, MODELS, DeviceFacts, LaunchConfig, Placement, Policy
-from .victims import eviction_order
+from .values import DeviceFacts, LaunchConfig, Placement, Policy
 
 __all__ = ["FleetView", "plan"]
+
+NOTHING: frozenset[int] = frozenset()
 
 
 class FleetView(Protocol):
@@ -57,6 +58,16 @@ class FleetView(Protocol):
         ...
 
     @property
+    def queues(self) -> Mapping[str, dict[int, Waiter]]:
+        """The same waiters by model key, then by seq."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait at any stage: the waiters, and leases without a slot (I13)."""
+        ...
+
+    @property
     def overtakers(self) -> Mapping[str, Sequence[int]]:
         """Per resource the seqs granted by last call, sorted."""
         ...
@@ -71,6 +82,10 @@ class FleetView(Protocol):
         """The last error of a model whose runner keeps crashing, while it is not tried again (R78)."""
         ...
 
+    def never_fits(self, waiter: Waiter) -> tuple[int, int] | None:
+        """(needed, available) bytes if the waiter's model cannot be loaded even on the empty machine (R42)."""
+        ...
+
     def placements(self, waiter: Waiter, base: Mapping[str, int]) -> tuple[Placement, ...]: ...
 
 
@@ -81,46 +96,43 @@ def plan(fleet: FleetView) -> tuple[Decision, ...]:
 
 class _Pass:
     def __init__(self, fleet: FleetView) -> None:
+        runners = fleet.runners.values()
         self.fleet = fleet
         self.policy = fleet.policy
         self.decisions: list[Decision] = []
-        self.pools = Pools(fleet.devices, fleet.runners.values(), fleet.model_limit)
-        self.free_at_start = dict(self.pools.now)
-        self.newest: dict[str, Runner] = {
-            runner.key: runner for runner in fleet.runners.values() if runner.state is not State.RECOVERING
-        }
-        self.queues: dict[str, list[Waiter]] = {}
-        for waiter in fleet.waiters.values():
-            self.queues.setdefault(waiter.key, []).append(waiter)
-        self.evictable = sorted(
-            (runner for runner in fleet.runners.values() if runner.state is State.READY),
-            key=lambda runner: eviction_order(runner.key, runner.keep_alive, runner.busy, runner.gen),
-        )
+        self.pools = Pools(fleet.devices, runners, fleet.model_limit)
+        self.candidates = Candidates(runners, self.pools)
+        ranked = sorted(fleet.devices, key=lambda device: (device.integrated, -self.pools.now[device.id], device.id))
+        self.rank = {device.id: rank for rank, device in enumerate(ranked)}
+        self.newest = {runner.key: runner for runner in runners if runner.state is not State.RECOVERING}
+        self.waiting = fleet.waiting
         self.satisfied: dict[tuple[int, int], bool] = {}
         self.decided: set[int] = set()
-        self.granted: Counter[int] = Counter()
+        self.granted: dict[int, int] = {}
+        """Leases given in this pass, by generation; `slots`: slots that are left."""
         self.slots: dict[int, int] = {}
         self.claimed: dict[int, int] = {}
-        self.newly_claimed: set[int] = set()
+        """By generation, the waiter that wants it gone."""
+        self.last_call: set[int] = set()
+        """Runners whose claim is new: waiters that are here already may still join, within the budget."""
         self.reloading: set[int] = set()
-        self.counted_later: set[int] = set()
+        self.going: set[int] = set()
+        """Runners whose bytes are counted as coming back already."""
         self.fronts: dict[str, int] = {}
+        """The first blocked waiter of each model; the others will share its runner."""
         self.started: dict[str, StartLoad] = {}
         self.aborted: set[int] = set()
         self.heads: dict[str, int] = {}
+        """The earliest waiter that keeps a place on a resource."""
         self.locked: set[str] = set()
-        self.last_calls: dict[str, list[int]] = {}
-        for runner in fleet.runners.values():
-            if runner.loading:
-                self.locked |= runner.placement.load_lock
-        without_slot = sum(len(runner.slot_queue) for runner in fleet.runners.values())
-        self.waiting = len(fleet.waiters) + without_slot
+        self.overtakers: dict[str, list[int]] = {}
 
     def run(self) -> tuple[Decision, ...]:
-        for runner in self.fleet.runners.values():
+        runners = self.fleet.runners
+        for runner in runners.values():
             if runner.loading:
                 self._keep_or_abort(runner)  # step A
-        for runner in self.fleet.runners.values():
+        for runner in runners.values():
             if runner.state is State.READY and not runner.served and not runner.leases:
                 heir = self._first_interested(runner)  # step B, R44
                 if heir is not None:
@@ -129,8 +141,7 @@ class _Pass:
             if waiter.seq not in self.decided:
                 self._consider(waiter)  # step C
         for gen, seq in self.claimed.items():
-            runner = self.fleet.runners[gen]
-            if not runner.busy and not self.granted[gen]:  # step D
+            if not runners[gen].busy and gen not in self.granted:  # step D
                 because = Because.RELOAD_FOR if gen in self.reloading else Because.EVICTED_FOR
                 self.decisions.append(Drain(gen, because, seq))
         return tuple(self.decisions)
@@ -139,21 +150,19 @@ class _Pass:
 
     def _first_interested(self, runner: Runner) -> Waiter | None:
         """The first waiter that this load is for (R04): same model, satisfied by its configuration, not shut out."""
-        for waiter in self.queues.get(runner.key, ()):
+        for waiter in self.fleet.queues.get(runner.key, {}).values():
             if runner.open_to(waiter.seq) and self._satisfies(runner.config, waiter):
                 return waiter
         return None
 
     def _keep_or_abort(self, runner: Runner) -> None:
-        if self._first_interested(runner) is not None:
+        finish = self.policy.finish_abandoned_load and runner.closed_after is None and not self.fleet.closing
+        if finish or self._first_interested(runner) is not None:
+            self.locked |= runner.placement.load_lock
             return
-        if not self.policy.finish_abandoned_load or runner.closed_after is not None:
-            self.aborted.add(runner.gen)
-            self.decisions.append(Abort(runner.gen))
-            self.pools.returning(runner, self.pools.soon)
-            # A model unit does not come back with the bytes: it is free in the step of the stop (I14).
-            self.pools.soon[MODELS] -= 1
-            self.pools.now[MODELS] += 1
+        self.aborted.add(runner.gen)
+        self.decisions.append(Abort(runner.gen))
+        self.pools.aborted(runner)
 
     def _satisfies(self, config: LaunchConfig, q: Waiter) -> bool:
         """A runner launched with `config` may serve `q`. Wanted configurations are interned, so identity is a key."""
@@ -165,253 +174,189 @@ class _Pass:
     # -- step C -------------------------------------------------------------------------------------------------
 
     def _consider(self, q: Waiter) -> None:
-        fleet, runner = self.fleet, self.newest.get(q.key)
-        if fleet.closing:
-            return self._refuse(q, Because.SHUTTING_DOWN)
-        error = fleet.backed_off(q.key)
-        if error is not None:
-            return self._refuse(q, Because.CRASH_BACKOFF, error)
-        if (  # 1
-            runner is not None
-            and runner.state is State.READY
-            and runner.open_to(q.seq)
-            and self._satisfies(runner.config, q)
-        ):
-            if runner.gen not in self.claimed:
-                if self._free_slots(runner) <= 0 and q.demand.slot and self._queue_full(q):
-                    return self._refuse(q, Because.QUEUE_FULL)
-                return self._grant(q, runner, Because.READY)
-            if runner.gen in self.newly_claimed and q.admitted and self._within_budget(runner, q):
-                return self._grant(q, runner, Because.LAST_CALL)
-        front = self.fronts.get(q.key)
+        key, fleet = q.key, self.fleet
+        front, runner = self.fronts.get(key), self.newest.get(key)
+        if front is None:
+            if fleet.closing:  # 0
+                return self._refuse(q, Because.SHUTTING_DOWN)
+            error = fleet.backed_off(key)
+            if error is not None:
+                return self._refuse(q, Because.CRASH_BACKOFF, error)
+        if runner is not None and runner.state is State.READY and self._joins(q, runner):  # 1
+            return None
         if front is not None:  # 2
             return self._queue(q, Because.BEHIND_OWN_MODEL, by=front)
-        must_go: frozenset[int] = frozenset()
-        if q.key in self.started:  # 3
-            start = self.started[q.key]
-            if self._satisfies(start.config, q):
-                return self._queue(q, Because.LOADING)
-            for id_, amount in start.placement.reservation.items():
-                self.pools.later[id_] = self.pools.later.get(id_, 0) + amount
-            return self._hold(q, Because.OTHER_CONFIG_LOADING)
-        if runner is not None:
-            if runner.loading and runner.gen not in self.aborted:
-                if runner.open_to(q.seq) and self._satisfies(runner.config, q):
-                    return self._queue(q, Because.LOADING, by=runner.gen)
-                self._count_later(runner)
-                return self._hold(q, Because.OTHER_CONFIG_LOADING, by=runner.gen)
-            if runner.gen in self.claimed:
-                return self._hold(q, Because.RUNNER_CLAIMED, by=self.claimed[runner.gen])
-            if runner.state is State.DRAINING:
-                return self._hold(q, Because.PREDECESSOR_DRAINING, by=runner.gen)
-            if runner.state is State.READY and not runner.open_to(q.seq):
-                self._count_later(runner)
-                return self._hold(q, Because.PREDECESSOR_DRAINING, by=runner.gen)
-            if runner.stuck:
-                return self._refuse(q, Because.PREDECESSOR_STUCK, f"pid {runner.pid}")
-            if runner.state is State.READY:
-                must_go = frozenset({runner.gen})
-        hopeless = never_fits(q.demand.model, q.wanted, fleet.devices, self.policy)
+        if self._waits_for_own_runner(q, runner):  # 3
+            return None
+        hopeless = fleet.never_fits(q)
         if hopeless is not None:  # 4
             needed, there = hopeless
             return self._refuse(q, Because.NEVER_FITS, f"{needed} {there}")
-        retry = fleet.oom_retries.get(q.key)
+        retry = fleet.oom_retries.get(key)
         if retry is not None and retry.alone:  # 5
             return self._retry_alone(q)
-        exit_pending = runner is not None and not must_go
-        self._place(q, fleet.placements(q, self.pools.base), must_go, exit_pending)
+        must_go = frozenset({runner.gen}) if runner is not None and runner.state is State.READY else NOTHING
+        return self._place(q, must_go, exit_pending=runner is not None and not must_go)
 
-    def _place(self, q: Waiter, placements: tuple[Placement, ...], must_go: frozenset[int], exit_pending: bool) -> None:
+    def _joins(self, q: Waiter, runner: Runner) -> bool:
+        """Rule 1: a lease on the ready runner of its model, unless somebody earlier wants that gone."""
+        gen = runner.gen
+        claimed = gen in self.claimed
+        if claimed and not (gen in self.last_call and q.admitted):
+            return False
+        if not runner.open_to(q.seq) or not self._satisfies(runner.config, q):
+            return False
+        if claimed:
+            if not self._within_budget(runner, q):
+                return False
+            self._grant(q, runner, Because.LAST_CALL)
+        elif q.demand.slot and self._free_slots(runner) <= 0 and self._queue_full(q):
+            self._refuse(q, Because.QUEUE_FULL)
+        else:
+            self._grant(q, runner, Because.READY)
+        return True
+
+    def _waits_for_own_runner(self, q: Waiter, runner: Runner | None) -> bool:
+        """Rule 3: its model's runner is on the way, or on its way out; never a second one beside it (I05)."""
+        start = self.started.get(q.key)
+        if start is not None:
+            if self._satisfies(start.config, q):
+                self._queue(q, Because.LOADING)
+            elif self._queue_full(q):
+                self._refuse(q, Because.QUEUE_FULL)
+            else:
+                self.pools.going(start.placement.reservation)
+                self._hold(q, Because.OTHER_CONFIG_LOADING)
+            return True
+        if runner is None or runner.gen in self.aborted:
+            return False
+        gen, by = runner.gen, self.claimed.get(runner.gen)
+        if runner.loading:
+            if runner.open_to(q.seq) and self._satisfies(runner.config, q):
+                self._queue(q, Because.LOADING, by=gen)
+            else:
+                self._hold(q, Because.OTHER_CONFIG_LOADING, by=gen, leaving=runner)
+        elif by is not None:
+            self._hold(q, Because.RUNNER_CLAIMED, by=by)
+        elif runner.state is State.DRAINING:
+            self._hold(q, Because.PREDECESSOR_DRAINING, by=gen)
+        elif not runner.open_to(q.seq):
+            self._hold(q, Because.PREDECESSOR_DRAINING, by=gen, leaving=runner)
+        elif runner.stuck:
+            self._refuse(q, Because.PREDECESSOR_STUCK, f"pid {runner.pid}")
+        else:
+            return False
+        return True
+
+    def _place(self, q: Waiter, must_go: frozenset[int], *, exit_pending: bool) -> None:
         """Rules 6 to 10: start, take a turn, wait for bytes, or claim what is in the way."""
-        pools = self.pools
-        placements = tuple(sorted(placements, key=self._most_free_first))
-        if explicit_partial(q.demand.model, q.wanted) and any(id_ in self.heads for id_ in placements[0].gpus):
-            return self._hold(q, Because.BEHIND, placements=placements, claim=must_go)
+        pools, placements = self.pools, self._placements(q)
+        if explicit_partial(q.demand.model, q.wanted) and not self.heads.keys().isdisjoint(placements[0].load_lock):
+            return self._hold(q, Because.BEHIND, claim=must_go, must_go=must_go)
         if not must_go:
             fitting = [placement for placement in placements if pools.fits_now(placement.need)]
             if fitting and not exit_pending:  # 6
                 return self._start_or_take_turn(q, fitting)
             for placement in placements:  # 7
                 if pools.fits_soon(placement.need):
-                    self._front(q)
-                    self._draw(q, placement.need, pools.soon, pools.now)
-                    return self._settle(q, Because.MEMORY_RETURNING)
-        idle = self._cheapest_claim(placements, must_go, idle_only=True)
-        if idle is not None:  # 8
-            placement, claim = idle
-            return self._claim_and_wait(q, placement, claim, must_go, Because.EVICTING_IDLE)
-        kept = must_go | frozenset(gen for gen in q.claim if self._still_claimable(gen))
-        busy = self._cheapest_claim(placements, kept, idle_only=False)
-        if self._queue_full(q):
-            return self._refuse(q, Because.QUEUE_FULL)
-        if busy is not None:  # 9
-            placement, claim = busy
-            because = Because.EVICTING_BUSY if claim else Because.MEMORY_DRAINING
-            return self._claim_and_wait(q, placement, claim, must_go, because)
-        self._hold(q, Because.BEHIND, placements=placements, claim=must_go)  # 10
+                    self._keep(q, placement.need, pools.soon, pools.now)
+                    return self._wait(q, Because.MEMORY_RETURNING)
+        kept = must_go.union(gen for gen in q.claim if gen in self.candidates)
+        found = self.candidates.cheapest(placements, must_go, idle_only=True)
+        because = Because.EVICTING_IDLE  # 8
+        if found is None:
+            if self._queue_full(q):
+                return self._refuse(q, Because.QUEUE_FULL)
+            found = self.candidates.cheapest(placements, kept, idle_only=False)
+            because = Because.EVICTING_BUSY  # 9
+        if found is None:
+            return self._hold(q, Because.BEHIND, claim=must_go, must_go=must_go)  # 10
+        placement, claim = found
+        if not claim <= kept and not self.fleet.facts_fresh:
+            # Nobody goes for figures from before the last exit; decided again when fresh ones arrive (R35).
+            return self._hold(q, Because.MEASURING, claim=kept, must_go=must_go)
+        self._claim(q, claim, must_go)
+        self._keep(q, placement.need, pools.later, pools.soon, pools.now)
+        if claim:
+            self._wait(q, because, by=min(claim))
+        else:
+            self._wait(q, Because.MEMORY_DRAINING)
+
+    def _placements(self, q: Waiter) -> tuple[Placement, ...]:
+        """Best first; single GPUs by what was free at the start of the pass, discrete ones before all others (R63)."""
+        found = self.fleet.placements(q, self.pools.base)
+        if len(found) == 1:
+            return found
+        return tuple(sorted(found, key=lambda placement: self.rank[placement.gpus[0]]))
 
     def _start_or_take_turn(self, q: Waiter, fitting: Sequence[Placement]) -> None:
-        for placement in fitting:
-            if not placement.load_lock & self.locked:
-                if not self.fleet.facts_fresh:
-                    # Decided again in the step in which fresh figures arrive; its bytes and lock are kept meanwhile.
-                    self._take_turn(q, placement)
-                    return self._settle(q, Because.MEASURING)
-                partial = placement.kind == "explicit_partial"
-                return self._start(q, placement, Because.EXPLICIT_PARTIAL if partial else Because.FITS)
-        if self._queue_full(q):
+        unlocked = next((placement for placement in fitting if self.locked.isdisjoint(placement.load_lock)), None)
+        if unlocked is not None and self.fleet.facts_fresh:
+            partial = unlocked.kind == "explicit_partial"
+            return self._start(q, unlocked, Because.EXPLICIT_PARTIAL if partial else Because.FITS)
+        if unlocked is None and self._queue_full(q):
             return self._refuse(q, Because.QUEUE_FULL)
-        self._take_turn(q, fitting[0])
-        self._settle(q, Because.DEVICE_LOADING)
-
-    def _take_turn(self, q: Waiter, placement: Placement) -> None:
-        """No later load starts on these devices: loads on single GPUs cannot keep a wide one out (planner, row 13)."""
-        self._front(q)
-        self._draw(q, placement.need, self.pools.now)
+        # No later load starts on these devices: loads on single GPUs cannot keep a wide one out (planner, row 13).
+        placement = unlocked or fitting[0]
+        self._keep(q, placement.need, self.pools.now)
         self.locked |= placement.load_lock
+        # Old figures: decided again in the step in which fresh ones arrive, on what is kept meanwhile.
+        self._wait(q, Because.DEVICE_LOADING if unlocked is None else Because.MEASURING)
 
     def _start(self, q: Waiter, placement: Placement, because: Because) -> None:
-        reservation = {
-            id_: min(amount, self.pools.now.get(id_, 0)) if placement.kind == "explicit_partial" else amount
-            for id_, amount in placement.reservation.items()
-        }
-        placement = replace(placement, reservation=reservation)
-        self.pools.draw(reservation, self.pools.now)
+        if placement.kind == "explicit_partial":
+            now = self.pools.now
+            reservation = {id_: min(amount, now.get(id_, 0)) for id_, amount in placement.reservation.items()}
+            placement = replace(placement, reservation=reservation)
+        self.pools.draw(placement.reservation, self.pools.now)
         self.locked |= placement.load_lock
         start = StartLoad(q.seq, q.key, q.wanted, placement, because)
         self.started[q.key] = start
         self.decisions.append(start)
-        self._settle(q, Because.LOADING)
+        self._wait(q, Because.LOADING)
 
     def _retry_alone(self, q: Waiter) -> None:
         """Rule 5: after an out-of-memory load everything else goes first (R48); last call applies as always."""
         if self._queue_full(q):
             return self._refuse(q, Because.QUEUE_FULL)
-        others = [runner for runner in self.fleet.runners.values() if not runner.stuck]
-        placement = self.fleet.placements(q, self.pools.base)[0]
-        if not others and self.fleet.facts_fresh and not self.locked:
-            return self._start(q, placement, Because.OOM_RETRY_ALONE)
-        claim = frozenset(gen for gen in self.fleet.runners if self._still_claimable(gen))
-        self._front(q)
-        self._claim(q, claim, frozenset())
-        self.locked |= {device.id for device in self.fleet.devices}
-        for pool in (self.pools.later, self.pools.soon, self.pools.now):
-            for id_ in pool:
-                pool[id_] = 0
-        for device in self.fleet.devices:
-            self.heads.setdefault(device.id, q.seq)
-        self.heads.setdefault(MODELS, q.seq)
-        self._settle(q, Because.EVICTING_ALL if others else Because.MEASURING)
-        return None
-
-    # -- choosing victims -----------------------------------------------------------------------------------------
-
-    def _still_claimable(self, gen: int) -> bool:
-        runner = self.fleet.runners.get(gen)
-        return runner is not None and runner.state is State.READY and gen not in self.claimed
-
-    def _idle(self, runner: Runner) -> bool:
-        return not runner.busy and not self.granted[runner.gen]
-
-    def _cheapest_claim(
-        self, placements: Sequence[Placement], forced: frozenset[int], *, idle_only: bool
-    ) -> tuple[Placement, frozenset[int]] | None:
-        """The placement whose claim costs least, with that claim; None if no set of victims suffices."""
-        runners = self.fleet.runners
-        if idle_only and not all(self._idle(runners[gen]) for gen in forced):
-            return None
-        best: tuple[tuple[int, int, int, int], Placement, frozenset[int]] | None = None
-        for order, placement in enumerate(placements):
-            chosen = self._victims(placement, forced, idle_only=idle_only)
-            if chosen is None:
-                continue
-            busy = 0 if idle_only else sum(not self._idle(runner) for runner in chosen)
-            pinned = sum(runner.keep_alive == FOREVER for runner in chosen)
-            cost = (busy, pinned, len(chosen), order)
-            if best is None or cost < best[0]:
-                best = (cost, placement, forced | {runner.gen for runner in chosen})
-            if cost[:3] == (0, 0, 0):
-                break
-        return None if best is None else (best[1], best[2])
-
-    def _victims(self, placement: Placement, forced: frozenset[int], *, idle_only: bool) -> list[Runner] | None:
-        """Upstream's order over runners that hold what is short; then each one not needed is left out (R42)."""
-        runners = self.fleet.runners
-        need = placement.need
-        have = {
-            id_: self.pools.total(id_, with_later=not idle_only)
-            + sum(runners[gen].holds(id_) for gen in forced if gen not in self.counted_later)
-            for id_ in need
-        }
-        chosen: list[Runner] = []
-        for runner in self.evictable:
-            short = [id_ for id_, amount in need.items() if have[id_] < amount]
-            if not short:
-                break
-            if runner.gen in forced or not self._still_claimable(runner.gen) or runner.gen in self.counted_later:
-                continue
-            if idle_only and not self._idle(runner):
-                continue
-            if any(runner.holds(id_) for id_ in short):
-                chosen.append(runner)
-                for id_ in need:
-                    have[id_] += runner.holds(id_)
-        if any(have[id_] < amount for id_, amount in need.items()):
-            return None
-        for runner in reversed(tuple(chosen)):
-            if all(have[id_] - runner.holds(id_) >= amount for id_, amount in need.items()):
-                chosen.remove(runner)
-                for id_ in need:
-                    have[id_] -= runner.holds(id_)
-        return chosen
-
-    def _most_free_first(self, placement: Placement) -> tuple[bool, int, tuple[str, ...]]:
-        """Single GPUs by what is free at the start of the pass; everything else keeps its place at the end."""
-        if placement.kind != "single":
-            return (True, 0, placement.gpus)
-        gpu = placement.gpus[0]
-        integrated = next(device.integrated for device in self.fleet.devices if device.id == gpu)
-        return (integrated, -self.free_at_start[gpu], placement.gpus)
+        alone = not self.started and all(runner.stuck for runner in self.fleet.runners.values())
+        if alone and self.fleet.facts_fresh:
+            return self._start(q, self._placements(q)[0], Because.OOM_RETRY_ALONE)
+        pools = self.pools
+        self._claim(q, self.candidates.gens, NOTHING)
+        self._keep(q, pools.base, pools.later, pools.soon, pools.now)
+        for pool in (pools.later, pools.soon, pools.now):
+            pool.update(dict.fromkeys(pool, 0))
+        self.locked.update(device.id for device in self.fleet.devices)
+        return self._wait(q, Because.MEASURING if alone else Because.EVICTING_ALL)
 
     # -- places, claims, outcomes ---------------------------------------------------------------------------------
 
-    def _front(self, q: Waiter) -> None:
-        self.fronts.setdefault(q.key, q.seq)
-
-    def _draw(self, q: Waiter, need: Mapping[str, int], *pools: dict[str, int]) -> None:
-        self.pools.draw(need, *pools)
-        for id_, amount in need.items():
-            if amount:
-                self.heads.setdefault(id_, q.seq)
-
-    def _count_later(self, runner: Runner) -> None:
-        """Bytes of a runner that goes with its last request count as coming back, once (planner.md, fault c)."""
-        if runner.gen not in self.counted_later and runner.gen not in self.claimed:
-            self.counted_later.add(runner.gen)
-            self.pools.returning(runner, self.pools.later)
+    def _goes(self, runner: Runner) -> None:
+        """Count what `runner` holds as coming back with its last request; only once (planner.md, fault c)."""
+        if runner.gen not in self.going:
+            self.going.add(runner.gen)
+            self.candidates.remove(runner.gen)
+            self.pools.going(runner.held())
 
     def _claim(self, q: Waiter, gens: frozenset[int], must_go: frozenset[int]) -> None:
         for gen in sorted(gens):
-            runner = self.fleet.runners[gen]
-            if gen not in self.counted_later:
-                self.pools.returning(runner, self.pools.later)
-            self.counted_later.add(gen)
+            self._goes(self.fleet.runners[gen])
             self.claimed[gen] = q.seq
             if gen in must_go:
                 self.reloading.add(gen)
             if gen not in q.claim:
-                self.newly_claimed.add(gen)
+                self.last_call.add(gen)
         if gens != q.claim:
             self.decisions.append(Claim(q.seq, gens))
 
-    def _claim_and_wait(
-        self, q: Waiter, placement: Placement, claim: frozenset[int], must_go: frozenset[int], because: Because
-    ) -> None:
-        self._front(q)
-        self._claim(q, claim, must_go)
-        pools = self.pools
-        self._draw(q, placement.need, pools.later, pools.soon, pools.now)
-        self.decisions.append(Wait(q.seq, because, by=min(claim) if claim else None))
+    def _keep(self, q: Waiter, need: Mapping[str, int], *pools: dict[str, int]) -> None:
+        """Become the front of its model and keep a place: these bytes are for nobody later."""
+        self.fronts.setdefault(q.key, q.seq)
+        self.pools.draw(need, *pools)
+        for id_, amount in need.items():
+            if amount:
+                self.heads.setdefault(id_, q.seq)
 
     def _hold(
         self,
@@ -419,62 +364,63 @@ class _Pass:
         because: Because,
         *,
         by: int | None = None,
-        placements: tuple[Placement, ...] | None = None,
-        claim: frozenset[int] = frozenset(),
+        leaving: Runner | None = None,
+        claim: frozenset[int] = NOTHING,
+        must_go: frozenset[int] = NOTHING,
     ) -> None:
         """Keep a place on the first placement, so that later loads leave these bytes alone (rows 11, 17)."""
-        if self._queue_full(q):
+        if because is not Because.MEASURING and self._queue_full(q):
             return self._refuse(q, Because.QUEUE_FULL)
-        self._front(q)
-        if claim or q.claim:
-            self._claim(q, claim, claim)
-        placements = placements or self.fleet.placements(q, self.pools.base)
+        if leaving is not None:
+            self._goes(leaving)
+        if claim:
+            self._claim(q, claim, must_go)
         pools = self.pools
-        self._draw(q, placements[0].need, pools.later, pools.soon, pools.now)
-        self.decisions.append(Wait(q.seq, because, by=by))
+        self._keep(q, self._placements(q)[0].need, pools.later, pools.soon, pools.now)
+        return self._wait(q, because, by=by)
 
     def _queue(self, q: Waiter, because: Because, *, by: int | None = None) -> None:
         """Wait without a place: the load of the own model, or its front, is already on the way."""
         if self._queue_full(q):
             return self._refuse(q, Because.QUEUE_FULL)
-        self._settle(q, because, by=by)
+        return self._wait(q, because, by=by)
 
-    def _settle(self, q: Waiter, because: Because, *, by: int | None = None) -> None:
-        """Wait without claiming anything; what was claimed before is open again."""
-        if q.claim and not any(isinstance(d, Claim) and d.seq == q.seq for d in self.decisions):
-            self.decisions.append(Claim(q.seq, frozenset()))
-        self.decisions.append(Wait(q.seq, because, by=by))
+    def _wait(self, q: Waiter, because: Because, *, by: int | None = None) -> None:
+        if q.claim and q.seq not in self.claimed.values():
+            self.decisions.append(Claim(q.seq, NOTHING))  # what it claimed before is open again
+        if q.wait is None or q.wait.because is not because or q.wait.by != by:
+            self.decisions.append(Wait(q.seq, because, by=by))
 
     def _grant(self, q: Waiter, runner: Runner, because: Because) -> None:
         slot = q.demand.slot and self._free_slots(runner) > 0
         self.decided.add(q.seq)
-        self.granted[runner.gen] += 1
-        overtook: tuple[int, ...] = ()
+        self.granted[runner.gen] = self.granted.get(runner.gen, 0) + 1
+        self.candidates.granted(runner.gen)
         if slot:
-            self.slots[runner.gen] = self._free_slots(runner) - 1
+            self.slots[runner.gen] -= 1
         if slot or not q.demand.slot:
             self.waiting -= 1
+        overtook: tuple[int, ...] = ()
         if because is Because.LAST_CALL:
             overtook = (self.claimed[runner.gen],)
             for id_ in runner.reservation:
-                self.last_calls.setdefault(id_, []).append(q.seq)
+                self.overtakers.setdefault(id_, []).append(q.seq)
         self.decisions.append(Grant(q.seq, runner.gen, because, slot, overtook))
 
     def _free_slots(self, runner: Runner) -> int:
-        """Slots nobody holds or waits for; a new lease goes behind those that wait."""
         if runner.gen not in self.slots:
-            self.slots[runner.gen] = max(0, runner.slots - runner.held_slots - len(runner.slot_queue))
+            self.slots[runner.gen] = runner.free_slots
         return self.slots[runner.gen]
 
     def _within_budget(self, runner: Runner, q: Waiter) -> bool:
         """At most N later requests may join a runner that the oldest waiter on its resources wants gone (I23)."""
-        for id_ in runner.reservation:
+        for id_, amount in runner.reservation.items():
             head = self.heads.get(id_)
-            if head is None or head > q.seq:
+            if head is None or head > q.seq or not amount:
                 continue
             known = self.fleet.overtakers.get(id_, ())
             count = len(known) - bisect_right(known, head)
-            count += sum(seq > head for seq in self.last_calls.get(id_, ()))
+            count += sum(seq > head for seq in self.overtakers.get(id_, ()))
             if count >= self.policy.overtakes:
                 return False
         return True

@@ -20,51 +20,70 @@ class Pools:
     """
 
     def __init__(self, devices: Sequence[DeviceFacts], runners: Iterable[Runner], model_limit: int) -> None:
-        runners = list(runners)
+        ids = [*(device.id for device in devices), MODELS]
         self.now: dict[str, int] = {}
-        self.soon: dict[str, int] = {}
-        self.later: dict[str, int] = {}
+        self.soon: dict[str, int] = dict.fromkeys(ids, 0)
+        self.later: dict[str, int] = dict.fromkeys(ids, 0)
         self.base: dict[str, int] = {}
+        reserved = dict.fromkeys(ids, 0)
+        stuck = dict.fromkeys(ids, 0)
+        for runner in runners:
+            _add(reserved, runner.held())
+            if runner.stuck:
+                _add(stuck, runner.held())
+            elif runner.state in (State.STOPPING, State.RECOVERING):
+                _add(self.soon, runner.held())
+            elif runner.state is State.DRAINING:
+                _add(self.later, runner.held())
         for device in devices:
             id_ = device.id
-            reserved = sum(runner.holds(id_) for runner in runners)
-            stuck = sum(runner.holds(id_) for runner in runners if runner.stuck)
-            self.now[id_] = saturating_sub(
-                min(device.reported_free, saturating_sub(device.total, reserved)), device.overhead
-            )
-            self.soon[id_] = sum(
-                runner.holds(id_)
-                for runner in runners
-                if runner.state in (State.STOPPING, State.RECOVERING) and not runner.stuck
-            )
-            self.later[id_] = sum(runner.holds(id_) for runner in runners if runner.state is State.DRAINING)
+            free = min(device.reported_free, saturating_sub(device.total, reserved[id_]))
+            self.now[id_] = saturating_sub(free, device.overhead)
             # Stuck bytes are neither coming back nor there (planner.md, fault a).
-            there = min(device.total, device.reported_free + reserved)
-            self.base[id_] = saturating_sub(saturating_sub(there, stuck), device.overhead)
-        counted = sum(runner.counted for runner in runners)
-        self.now[MODELS] = saturating_sub(model_limit, counted)
-        self.soon[MODELS] = 0
-        self.later[MODELS] = sum(runner.state is State.DRAINING for runner in runners)
+            there = min(device.total, device.reported_free + reserved[id_])
+            self.base[id_] = saturating_sub(saturating_sub(there, stuck[id_]), device.overhead)
+        self.now[MODELS] = saturating_sub(model_limit, reserved[MODELS])
+        self._over_limit = saturating_sub(reserved[MODELS], model_limit)
         self.base[MODELS] = model_limit
 
     def fits_now(self, need: Mapping[str, int]) -> bool:
-        return all(amount <= self.now.get(id_, 0) for id_, amount in need.items())
+        now = self.now
+        for id_, amount in need.items():  # noqa: SIM110 - the planner's innermost loop
+            if amount > now.get(id_, 0):
+                return False
+        return True
 
     def fits_soon(self, need: Mapping[str, int]) -> bool:
-        return all(amount <= self.now.get(id_, 0) + self.soon.get(id_, 0) for id_, amount in need.items())
+        now, soon = self.now, self.soon
+        for id_, amount in need.items():  # noqa: SIM110 - the planner's innermost loop
+            if amount > now.get(id_, 0) + soon.get(id_, 0):
+                return False
+        return True
 
-    def total(self, id_: str, *, with_later: bool) -> int:
-        return self.now.get(id_, 0) + self.soon.get(id_, 0) + (self.later.get(id_, 0) if with_later else 0)
+    def aborted(self, runner: Runner) -> None:
+        """Its bytes come back after its exit, its model unit at once (I14)."""
+        if self._over_limit:
+            self._over_limit -= 1
+        else:
+            self.now[MODELS] += 1
+        _add(self.soon, {id_: amount for id_, amount in runner.held().items() if id_ != MODELS})
 
-    def returning(self, runner: Runner, pool: dict[str, int]) -> None:
-        """Count what `runner` holds as coming back, in `soon` or `later`."""
-        for id_ in runner.reservation:
-            pool[id_] = pool.get(id_, 0) + runner.holds(id_)
+    def going(self, held: Mapping[str, int]) -> None:
+        """What a runner holds comes back when its last request has ended."""
+        _add(self.later, held)
 
     def draw(self, need: Mapping[str, int], *pools: dict[str, int]) -> None:
         """Take `need` out of `pools` in their order, as far as it is there: a waiter's place."""
         for id_, amount in need.items():
             for pool in pools:
-                taken = min(amount, pool.get(id_, 0))
-                pool[id_] = pool.get(id_, 0) - taken
-                amount -= taken
+                there = pool.get(id_, 0)
+                if amount <= there:
+                    pool[id_] = there - amount
+                    break
+                pool[id_] = 0
+                amount -= there
+
+
+def _add(pool: dict[str, int], held: Mapping[str, int]) -> None:
+    for id_, amount in held.items():
+        pool[id_] = pool.get(id_, 0) + amount

@@ -49,6 +49,8 @@ class Runner:
     """The current idle period has its deadline (I15)."""
     closed_after: int | None = None
     """Stopped during its load: only requests up to this seq are served (R26)."""
+    claimed_by: int | None = None
+    """The waiter that wants it gone; closed to all later ones (I16). Taken back when that waiter leaves."""
     drain_because: Because | None = None
     stuck: bool = False
     """SIGKILL did not end it (R71); its bytes stay reserved."""
@@ -80,11 +82,22 @@ class Runner:
     def busy(self) -> bool:
         return bool(self.leases)
 
+    @property
+    def free_slots(self) -> int:
+        """Slots nobody holds or waits for; a new lease goes behind those that wait."""
+        return max(0, self.slots - self.held_slots - len(self.slot_queue))
+
     def holds(self, resource: str) -> int:
         """Bytes of `resource` that are reserved for this runner (units, for the model limit: I14)."""
         if resource == MODELS:
             return 1 if self.counted else 0
         return 0 if self.state is State.GONE else self.reservation.get(resource, 0)
+
+    def held(self) -> Mapping[str, int]:
+        """All that is reserved for this runner, by resource."""
+        if self.counted:
+            return self.reservation
+        return {} if self.state is State.GONE else {**self.reservation, MODELS: 0}
 
     def open_to(self, seq: int) -> bool:
         """False for requests that came after a stop during its load."""
