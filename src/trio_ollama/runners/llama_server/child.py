@@ -50,7 +50,7 @@ def serve(parameters: Mapping[str, Any]) -> NoReturn:
         server = xllamacpp.Server(common_params(xllamacpp, parameters))
     except Exception as error:
         os.write(2, f"error: {error}\n".encode())
-        os._exit(1)
+        sys.exit(1)  # in good order: the library writes the last of its log, with the reason, as it is unloaded
     while True:
         signal.pause()
         del server  # never reached by a signal we expect: their default action ends the process

@@ -15,7 +15,7 @@ from trio_ollama.runners.contract import LoadReport, looks_like_out_of_memory
 
 __all__ = ["BufferSizes", "ChildLog", "ErrorLines", "SlotEvent"]
 
-LONGEST_LINE: Final = 64 * 1024
+LONGEST_LINE: Final = 8 * 1024
 """Bytes kept of one line; the rest of it is dropped."""
 
 CAPTURED: Final = 8 * 1024
@@ -62,7 +62,7 @@ class ChildLog:
         self._carry = b"" if self._skipping else rest
 
     def _read(self, line: str) -> SlotEvent | None:
-        if match := _SLOT.search(line):
+        if "| task " in line and (match := _SLOT.search(line)):
             return SlotEvent(int(match["slot"]), match["what"] == "processing task")
         if "listening on" in line:
             self.listening = True
@@ -153,14 +153,14 @@ class BufferSizes:
 
     def read(self, line: str) -> None:
         """Take in a line. A repeated key replaces the earlier value: the fit probe speaks before the load does."""
-        if match := _BUFFER.search(line):
+        if "buffer size" in line and (match := _BUFFER.search(line)):
             component, name, kind, size = match.groups()
             self._sizes[component + self._cache, name, kind] = round(float(size) * MIB)
         elif match := _CACHE.search(line):  # models with sliding windows have two caches that log alike
             self._cache = " " + match[1]
         elif match := _OFFLOADED.search(line):
             self._layers = int(match[1]), int(match[2])
-        elif match := _OVERFLOWING.search(line):
+        elif "overflowing" in line and (match := _OVERFLOWING.search(line)):
             self._overflowing[match[1]] = int(match[2])
 
     def report(self, context: int, file_size: int) -> LoadReport:
@@ -190,10 +190,12 @@ class BufferSizes:
         return self._sizes
 
 
-_BUFFER: Final = re.compile(r"(\w+):\s+(\S+)\s+(model|KV|compute|output|RS)\s+buffer size\s*=\s*(\d+(?:\.\d+)?)\s*MiB")
+_BUFFER: Final = re.compile(
+    r"\b(\w{1,64}):\s+(\S{1,64})\s+(model|KV|compute|output|RS)\s+buffer size\s*=\s*(\d+(?:\.\d+)?)\s*MiB"
+)
 _CACHE: Final = re.compile(r"creating\s+(non-SWA|SWA) KV cache")
 _OFFLOADED: Final = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
-_OVERFLOWING: Final = re.compile(r"-\s+(\w+)\b.*?:\s*\d+ layers\s+\(\s*(\d+) overflowing\)")
+_OVERFLOWING: Final = re.compile(r"-\s(\w{1,64})\b.{0,256}?:\s*\d+ layers\s+\(\s*(\d+) overflowing\)")
 
 
 def _on_gpu(name: str) -> bool:
