@@ -65,6 +65,7 @@ async def test_a_client_that_leaves_in_the_middle_cancels_the_upload() -> None:
         await client.send(get("/upload", f"Content-Length: {SIZE}", method="POST"))
         await client.send(bytes(MIB))
         with trio.fail_after(5):
+            await visit.entered.wait()
             while visit.received < MIB:
                 await wait_all_tasks_blocked()
         await client.close()

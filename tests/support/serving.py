@@ -231,6 +231,7 @@ class Client:
     async def until(self, mark: bytes) -> bytes:
         """What arrives up to and with `mark`."""
         with trio.fail_after(SOON):
+            await trio.lowlevel.checkpoint()
             while mark not in self.buffer:
                 data = await self.stream.receive_some()
                 assert data, f"connection ended before {mark!r}, after {self.buffer!r}"
@@ -240,6 +241,7 @@ class Client:
 
     async def exactly(self, count: int) -> bytes:
         with trio.fail_after(SOON):
+            await trio.lowlevel.checkpoint()
             while len(self.buffer) < count:
                 data = await self.stream.receive_some()
                 assert data, f"connection ended after {self.buffer!r}"

@@ -43,6 +43,7 @@ class Http1Protocol(H11Protocol):
         super().__init__(*arguments)
         self.limits = limits
         self.closed = False
+        self._head = b""
         self._paused = False
         self._pumping = trio.Lock()
 
@@ -129,20 +130,22 @@ class Http1Protocol(H11Protocol):
     async def stream_send(self, event: StreamEvent) -> None:
         if self.closed:
             return
-        if not isinstance(event, Response):
+        if isinstance(event, Response):
+            # Held back until the first piece of the body: one write and one packet for most responses.
+            self._head = self.connection.send(self._response(event.status_code, event.headers))
+        elif isinstance(event, Body | EndBody):
+            piece = h11.Data(data=event.data) if isinstance(event, Body) else h11.EndOfMessage()
+            data, self._head = self._head + self.connection.send(piece), b""
+            await self.send(RawData(data))
+        else:
             await super().stream_send(event)
-            return
-        headers = [*event.headers, *self.config.response_headers("h11")]
-        if self.context.terminated.is_set() or self.connection.their_state in (h11.SEND_BODY, h11.ERROR):
-            # Shutting down, or answered before the whole request was read: this connection carries no other request.
+
+    def _response(self, status: int, headers: list[tuple[bytes, bytes]]) -> h11.Response:
+        headers = [*headers, *self.config.response_headers("h11")]
+        if self.closed or self.context.terminated.is_set() or self.connection.their_state is h11.SEND_BODY:
+            # Refused, shutting down, or answered before all of the request was read: the last one on this connection.
             headers.append((b"connection", b"close"))
-        await self._send_h11_event(
-            h11.Response(
-                status_code=event.status_code,
-                headers=headers,
-                reason=REASONS.get(event.status_code, b""),
-            )
-        )
+        return h11.Response(status_code=status, headers=headers, reason=REASONS.get(status, b""))
 
     async def _maybe_recycle(self) -> None:
         await super()._maybe_recycle()
@@ -154,12 +157,7 @@ class Http1Protocol(H11Protocol):
         """Answer a request that is none, if nothing was answered yet, and end the connection."""
         self.closed = True  # from here on a request that is already running has no say
         if self.connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            await self._send_h11_event(
-                h11.Response(
-                    status_code=status,
-                    reason=REASONS.get(status, b""),
-                    headers=[(b"content-length", b"0"), (b"connection", b"close")],
-                )
-            )
-            await self._send_h11_event(h11.EndOfMessage())
+            head = self.connection.send(self._response(status, [(b"content-length", b"0")]))
+            self.connection.send(h11.EndOfMessage())
+            await self.send(RawData(head))
         await self.send(Closed())
