@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from trio_ollama.runners.llama_server.directory import ChildDirectory, sweep
+from trio_ollama.runners.llama_server.directory import MARKER, PREFIX, ChildDirectory, sweep
 from trio_ollama.runners.llama_server.environment import MARK
 
 
 @pytest.fixture
 def abandoned(tmp_path: Path) -> Path:
     """The directory of a daemon that was killed: it is there, and nobody holds its lock."""
-    path = tmp_path / "trio-ollama-abandoned"
+    path = tmp_path / f"{PREFIX}abandoned"
     path.mkdir(mode=0o700)
+    (path / MARKER).touch()
     return path
 
 
@@ -102,11 +103,27 @@ def test_a_living_daemon_is_left_alone(tmp_path: Path) -> None:
 def test_what_is_not_a_directory_of_ours_is_left_alone(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
-    (tmp_path / "trio-ollama-link").symlink_to(target)
-    (tmp_path / "trio-ollama-file").write_text("")
+    (tmp_path / f"{PREFIX}link").symlink_to(target)
+    (tmp_path / f"{PREFIX}file").write_text("")
     assert sweep(tmp_path) == []
     assert target.exists()
-    assert (tmp_path / "trio-ollama-file").exists()
+    assert (tmp_path / f"{PREFIX}file").exists()
+
+
+def test_a_folder_of_the_user_with_our_name_is_left_alone(tmp_path: Path) -> None:
+    """Say, a clone of this project: nothing in it may be lost."""
+    clone = tmp_path / f"{PREFIX}clone"
+    clone.mkdir()
+    (clone / "7.json").write_text("{}")
+    assert sweep(tmp_path) == []
+    assert (clone / "7.json").exists()
+
+
+def test_what_we_did_not_put_there_stays(tmp_path: Path, abandoned: Path) -> None:
+    (abandoned / "notes.txt").write_text("mine")
+    (abandoned / "1.json").write_text("{}")
+    assert sweep(tmp_path) == []
+    assert [path.name for path in abandoned.iterdir()] == ["notes.txt"]
 
 
 def test_the_lock_goes_with_the_process(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.support.llama_server_double import write_double
 from trio_ollama.runners.contract import LaunchSpec
 from trio_ollama.runners.llama_server import child
-from trio_ollama.runners.llama_server.directory import sweep
+from trio_ollama.runners.llama_server.directory import PREFIX, sweep
 from trio_ollama.runners.llama_server.embedded import parameters
 from trio_ollama.runners.llama_server.endpoint import Endpoint
 
@@ -68,7 +68,7 @@ def test_no_child_is_left(daemon: subprocess.Popen[str], number: signal.Signals,
         os.close(handle)
     daemon.wait()
     sweep(tmp_path)
-    assert not list(tmp_path.glob("trio-ollama-*"))
+    assert not list(tmp_path.glob(f"{PREFIX}*"))
 
 
 def test_the_daemons_end_is_seen_on_stdin(tmp_path: Path, tiny_model: Path) -> None:

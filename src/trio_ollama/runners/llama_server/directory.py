@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import signal
 import tempfile
 from pathlib import Path
@@ -21,7 +20,9 @@ from trio_ollama.runners.llama_server.environment import MARK
 
 __all__ = ["ChildDirectory", "sweep"]
 
-PREFIX = "trio-ollama-"
+PREFIX = "trio-ollama-runners-"
+MARKER = ".made-by-trio-ollama"
+"""A directory without this file is somebody else's, whatever its name."""
 ATTEMPTS = 10
 
 
@@ -41,6 +42,7 @@ class ChildDirectory:
             with contextlib.suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if path.exists():
+                    (path / MARKER).touch()
                     return path, lock
             os.close(lock)  # another daemon's sweep was quicker
         raise OSError(f"no directory can be made in {self._root}")
@@ -49,7 +51,7 @@ class ChildDirectory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove(self.path)
         os.close(self._lock)
 
     def endpoint(self) -> Endpoint:
@@ -73,7 +75,7 @@ def sweep(root: Path | None = None) -> list[int]:
     ended: list[int] = []
     for path in sorted((root or _default_root()).glob(PREFIX + "*")):
         try:
-            if path.is_symlink() or path.stat().st_uid != os.getuid():
+            if path.is_symlink() or path.stat().st_uid != os.getuid() or not (path / MARKER).is_file():
                 continue
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
@@ -84,10 +86,20 @@ def sweep(root: Path | None = None) -> list[int]:
             pass
         else:
             ended += [pid for record in path.glob("*.json") if (pid := _end(record, str(path)))]
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
         finally:
             os.close(lock)
     return ended
+
+
+def _remove(path: Path) -> None:
+    """Remove what we put there, by name, and then the directory; anything else in it stays, and the directory, too."""
+    for pattern in ("[0-9]*.sock", "[0-9]*.json", MARKER):
+        for ours in path.glob(pattern):
+            with contextlib.suppress(OSError):
+                ours.unlink()
+    with contextlib.suppress(OSError):
+        path.rmdir()
 
 
 def _end(record: Path, directory: str) -> int | None:
