@@ -1,0 +1,79 @@
+"""`trio.run` with an interleaving that a seed decides: the same seed gives the same steps in the same order.
+
+trio keeps this switch private (it is there for Hypothesis). It is used here and nowhere else, and `self_test` notices
+a trio in which it has gone or means something else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar, TypeVarTuple
+
+import trio
+import trio.abc
+import trio.testing
+
+__all__ = ["UnsupportedTrioError", "run", "self_test"]
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+_SWITCH: Final = "_ALLOW_DETERMINISTIC_SCHEDULING"
+_OLDEST: Final = (0, 30)
+
+
+class UnsupportedTrioError(RuntimeError):
+    """This trio cannot be made deterministic the way it is done here."""
+
+
+def _scheduling() -> Any:
+    """trio's module with the switch and the random numbers that order each batch of runnable tasks."""
+    from trio._core import _run as scheduling
+
+    version = tuple(int(part) for part in trio.__version__.split(".")[:2])
+    if version < _OLDEST or not hasattr(scheduling, _SWITCH) or not isinstance(scheduling._r, random.Random):
+        raise UnsupportedTrioError(f"trio {trio.__version__} has no switch for deterministic scheduling that we know")
+    return scheduling
+
+
+def run(
+    main: Callable[[*Arguments], Awaitable[Result]],
+    *arguments: *Arguments,
+    seed: int,
+    instruments: Sequence[trio.abc.Instrument] = (),
+) -> Result:
+    """Run `main` on a clock that jumps whenever all tasks are blocked, in the interleaving of `seed`."""
+    scheduling = _scheduling()
+    before = getattr(scheduling, _SWITCH), scheduling._r.getstate()
+    setattr(scheduling, _SWITCH, True)
+    scheduling._r.seed(seed)
+    try:
+        clock = trio.testing.MockClock(autojump_threshold=0)
+        return trio.run(main, *arguments, clock=clock, instruments=instruments)
+    finally:
+        setattr(scheduling, _SWITCH, before[0])
+        scheduling._r.setstate(before[1])
+
+
+def self_test() -> None:
+    """Raises `UnsupportedTrioError` unless seeds repeat, and different seeds differ."""
+
+    async def race() -> list[int]:
+        order: list[int] = []
+
+        async def runner(number: int) -> None:
+            for _ in range(3):
+                await trio.lowlevel.checkpoint()
+                order.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(8):
+                nursery.start_soon(runner, number)
+        return order
+
+    traces = [[run(race, seed=seed) for seed in range(4)] for _ in range(2)]
+    if traces[0] != traces[1]:
+        raise UnsupportedTrioError(f"trio {trio.__version__} does not repeat an interleaving")
+    if all(trace == traces[0][0] for trace in traces[0]):
+        raise UnsupportedTrioError(f"trio {trio.__version__} has one interleaving for all seeds")

@@ -1,0 +1,73 @@
+"""A simulated machine: memory is taken and given back by simulated processes; queries may be late, fail or lie."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+
+import trio
+
+from trio_ollama.hardware.contract import CPU, DeviceReport, MemoryReport
+
+__all__ = ["GIB", "SimulatedHardware"]
+
+GIB = 1 << 30
+
+
+class SimulatedHardware:
+    """Implements `hardware.contract.Hardware`. Sizes in bytes, durations in seconds; faults may be set at any time."""
+
+    def __init__(self, gpus: Mapping[str, int] | None = None, *, ram: int = 64 * GIB) -> None:
+        self._totals: dict[str, int] = {**(gpus or {}), CPU: ram}
+        self._history: dict[str, list[tuple[float, int]]] = {id_: [(float("-inf"), 0)] for id_ in self._totals}
+        self.lag = 0.0
+        """Reports show what was the case this long ago (R35, R37)."""
+        self.query_time = 0.0
+        self.failing = False
+        """Queries of the GPUs answer None (I19)."""
+        self.error: Exception | None = None
+        """Raised by queries: a fault that the contract does not know."""
+        self.queries = 0
+
+    # -- what processes do ----------------------------------------------------------------------------------------
+
+    def take(self, id_: str, amount: int) -> None:
+        """Somebody allocates `amount` bytes (negative: gives them back); foreign programs do it, too."""
+        history = self._history[id_]
+        history.append((trio.current_time(), history[-1][1] + amount))
+
+    def used(self, id_: str) -> int:
+        """Bytes in use at this moment."""
+        return self._history[id_][-1][1]
+
+    @property
+    def in_use(self) -> dict[str, int]:
+        """Devices that are not empty."""
+        return {id_: self.used(id_) for id_ in self._totals if self.used(id_)}
+
+    # -- what the scheduler sees ----------------------------------------------------------------------------------
+
+    async def devices(self) -> tuple[DeviceReport, ...] | None:
+        await self._query()
+        if self.failing:
+            return None
+        return tuple(
+            DeviceReport(id_, "cuda", f"Simulated {id_}", total, self._reported_free(id_), compute=(9, 0))
+            for id_, total in self._totals.items()
+            if id_ != CPU
+        )
+
+    async def memory(self) -> MemoryReport | None:
+        await trio.lowlevel.checkpoint()
+        return MemoryReport(self._totals[CPU], self._reported_free(CPU))
+
+    async def _query(self) -> None:
+        self.queries += 1
+        await trio.sleep(self.query_time)
+        if self.error is not None:
+            raise self.error
+
+    def _reported_free(self, id_: str) -> int:
+        history = self._history[id_]
+        shown = bisect_right(history, (trio.current_time() - self.lag, 1 << 80)) - 1
+        return max(0, self._totals[id_] - history[shown][1])

@@ -1,0 +1,377 @@
+"""Simulated runners: the contract of the real ones, with a process that exists on paper only."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final
+
+import trio
+
+from trio_ollama.hardware.contract import CPU
+from trio_ollama.runners.contract import (
+    Exit,
+    LaunchSpec,
+    LoadFailedError,
+    LoadReport,
+    LoadStalledError,
+    RunnerDiedError,
+    RunnerRefusedError,
+    SpawnError,
+    looks_like_out_of_memory,
+)
+
+from .behaviour import Behaviour
+from .hardware import SimulatedHardware
+
+__all__ = ["SimulatedCall", "SimulatedRunner", "SimulatedRunnerFactory"]
+
+REAP_LIMIT: Final = 5.0
+"""Seconds in which a killed process is expected to be gone, as with the real ones."""
+SLOTLESS: Final = frozenset({"/tokenize", "/detokenize", "/apply-template"})
+UNREACHABLE: Final = "model runner has unexpectedly stopped, this may be due to resource limitations"
+BROKEN_OFF: Final = "an error was encountered while running the model"
+
+
+class SimulatedRunnerFactory:
+    """Implements `RunnerFactory`. `footprint` tells the bytes by device that a launch takes."""
+
+    def __init__(
+        self,
+        hardware: SimulatedHardware,
+        footprint: Callable[[LaunchSpec], Mapping[str, int]],
+        usual: Behaviour | None = None,
+    ) -> None:
+        self._hardware = hardware
+        self._footprint = footprint
+        self.usual = usual or Behaviour()
+        self._next: dict[str, list[Behaviour]] = {}
+        self.spawned: list[SimulatedRunner] = []
+        """Every process there ever was, in order."""
+
+    def next(self, model: str, *behaviours: Behaviour) -> None:
+        """The next launches of `model` (a path) behave so; all others as usual."""
+        self._next.setdefault(model, []).extend(behaviours)
+
+    @property
+    def alive(self) -> list[SimulatedRunner]:
+        return [runner for runner in self.spawned if runner.exited is None]
+
+    def describe(self) -> str:
+        return "simulated"
+
+    def spawn(self, spec: LaunchSpec) -> SimulatedRunner:
+        queue = self._next.get(spec.model)
+        behaviour = queue.pop(0) if queue else self.usual
+        if behaviour.spawn_raises is not None:
+            raise behaviour.spawn_raises
+        if behaviour.spawn_error is not None:
+            raise SpawnError(behaviour.spawn_error)
+        runner = SimulatedRunner(1000 + len(self.spawned), spec, behaviour, self._hardware, self._footprint(spec))
+        self.spawned.append(runner)
+        return runner
+
+
+class SimulatedRunner:
+    """Implements `Runner`. Its process lives while `serve` runs."""
+
+    def __init__(
+        self,
+        pid: int,
+        spec: LaunchSpec,
+        behaviour: Behaviour,
+        hardware: SimulatedHardware,
+        footprint: Mapping[str, int],
+    ) -> None:
+        self._pid = pid
+        self.spec = spec
+        self.behaviour = behaviour
+        self._hardware = hardware
+        self._footprint = dict(footprint)
+        self._allocated = False
+        self._exit: Exit | None = None
+        self._ends_at, self._end_code = math.inf, 0
+        self._end_changed = trio.Event()
+        self._loaded = trio.Event()
+        self._refused = False
+        self._news = trio.Event()
+        self.gone = trio.Event()
+        self._nursery: trio.Nursery | None = None
+        self._tokens = 0
+        self._faulty = False
+        """`serve` has failed in a way that the contract does not know."""
+        self.unsettled: list[SimulatedCall] = []
+        """Calls that occupy a slot."""
+        self.most_at_once = 0
+        """The most calls that ever occupied slots together."""
+        self.signals: list[tuple[float, str]] = []
+        """What it was sent, and when."""
+
+    # -- the contract ---------------------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    @property
+    def exited(self) -> Exit | None:
+        return self._exit
+
+    async def serve(self) -> Exit:
+        if self._faulty and self.behaviour.reaping_raises:
+            raise ValueError("serve fails once more")
+        try:
+            async with trio.open_nursery() as nursery:
+                if not self._faulty:
+                    self._nursery = nursery
+                    nursery.start_soon(self._work, name=f"process {self.pid}")
+                await self._reaped()
+                nursery.cancel_scope.cancel()
+        except* ValueError:
+            self._faulty = True  # and the process is left as it is
+            raise
+        finally:
+            self._nursery = None
+            if self._exit is None and not self._faulty:
+                self.kill()
+                with trio.move_on_after(REAP_LIMIT, shield=True):
+                    await self._reaped()
+        assert self._exit is not None
+        return self._exit
+
+    async def ready(self, stall: float) -> LoadReport:
+        if self.behaviour.ready_raises is not None:
+            await trio.sleep(self.behaviour.load_time)
+            raise self.behaviour.ready_raises
+        stalls = self.behaviour.stalls_loading
+        with trio.move_on_after(math.inf if stalls is None else stalls * self.behaviour.load_time + stall) as patience:
+            await self._news.wait()
+        if patience.cancelled_caught:
+            raise LoadStalledError("timed out waiting for llama-server to start")
+        if self._exit is not None:
+            text = f"llama-server process has terminated: {self._exit.describe()}"
+            raise LoadFailedError(text, out_of_memory=looks_like_out_of_memory(text))
+        if self._refused:
+            text = self.behaviour.refuses_to_load or ""
+            raise LoadFailedError(text, out_of_memory=looks_like_out_of_memory(text))
+        total = sum(self._footprint.values())
+        return LoadReport(self.spec.num_ctx, total, total - self._footprint.get(CPU, 0))
+
+    def terminate(self) -> None:
+        self._note("TERM")
+        if self.behaviour.term_time is not None:
+            self._end(0 if self._loaded.is_set() else -signal.SIGTERM, self.behaviour.term_time)
+
+    def kill(self) -> None:
+        self._note("KILL")
+        if self.behaviour.kill_time is not None:
+            self._end(-signal.SIGKILL, self.behaviour.kill_time)
+
+    def stream(self, path: str, body: Mapping[str, Any]) -> SimulatedCall:
+        return SimulatedCall(self, path, body)
+
+    async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
+        async with self.stream(path, body) as call:
+            return (await call.receive())[0]
+
+    # -- what happens to the process -------------------------------------------------------------------------------
+
+    def crash(self) -> None:
+        """It ends by itself, now."""
+        self._end(self.behaviour.exit_code, 0)
+
+    def let_go(self) -> None:
+        """The operating system lets it die after all, if it was killed."""
+        if any(name == "KILL" for _, name in self.signals):
+            self._end(-signal.SIGKILL, 0)
+
+    def _note(self, name: str) -> None:
+        if self._exit is None:
+            self.signals.append((trio.current_time(), name))
+
+    def _end(self, code: int, delay: float) -> None:
+        """The process ends in `delay` seconds, unless something ends it earlier."""
+        at = trio.current_time() + delay
+        if at < self._ends_at:
+            self._ends_at, self._end_code = at, code
+            self._end_changed.set()
+
+    async def _reaped(self) -> None:
+        while self._exit is None:
+            self._end_changed = changed = trio.Event()
+            with trio.move_on_at(self._ends_at):
+                await changed.wait()
+                continue
+            self._die()
+
+    def _die(self) -> None:
+        lines = self.behaviour.exit_lines if self._end_code > 0 else ()
+        self._exit = Exit(self._end_code, lines)
+        self._give_back()
+        self.gone.set()
+        self._news.set()
+        for call in list(self.unsettled):
+            call.settle()
+
+    def _allocate(self) -> None:
+        self._allocated = True
+        for id_, amount in self._footprint.items():
+            self._hardware.take(id_, amount)
+
+    def _give_back(self) -> None:
+        if self._allocated:
+            self._allocated = False
+            for id_, amount in self._footprint.items():
+                self._hardware.take(id_, -amount)
+
+    async def _work(self) -> None:
+        """The load and, after it, whatever the process does by itself."""
+        how = self.behaviour
+        if how.dies_loading == 0:
+            return self.crash()
+        await trio.sleep(how.load_time / 2)
+        self._allocate()
+        if how.dies_loading is not None:
+            return self.crash()
+        if how.stalls_loading is not None:
+            return
+        await trio.sleep(how.load_time / 2)
+        if how.serve_raises is not None:
+            raise how.serve_raises
+        self._refused = how.refuses_to_load is not None
+        self._news.set()
+        if self._refused:
+            return
+        self._loaded.set()
+        if how.dies_idle is not None:
+            await trio.sleep(how.dies_idle)
+            self.crash()
+
+    # -- calls ------------------------------------------------------------------------------------------------------
+
+    def occupy(self, call: SimulatedCall) -> None:
+        self.unsettled.append(call)
+        self.most_at_once = max(self.most_at_once, len(self.unsettled))
+
+    def settle_later(self, call: SimulatedCall) -> None:
+        """The child notices that a call was closed early."""
+        if self._nursery is None or self.gone.is_set():
+            call.settle()
+        elif self.behaviour.settle_time is not None:
+            self._nursery.start_soon(self._settle, call, name=f"process {self.pid}: aborted call")
+
+    async def _settle(self, call: SimulatedCall) -> None:
+        await trio.sleep(self.behaviour.settle_time or 0)
+        call.settle()
+
+    def count_token(self) -> None:
+        self._tokens += 1
+        if self._tokens == self.behaviour.dies_after_tokens:
+            self.crash()
+
+    def died(self, text: str) -> RunnerDiedError:
+        how = f": {self._exit.describe()}" if self._exit is not None else ""
+        return RunnerDiedError(text + how, out_of_memory=looks_like_out_of_memory(how))
+
+
+class SimulatedCall:
+    """One call: the context manager and what it yields, as with the real runners."""
+
+    def __init__(self, runner: SimulatedRunner, path: str, body: Mapping[str, Any]) -> None:
+        self._runner = runner
+        self._path = path
+        self._body = body
+        self.settled = trio.Event()
+        self._left = int(body.get("n_predict", 5))
+        self._given = 0
+        self._prompt_done = False
+        self._sent = False
+        self._over = False
+
+    @property
+    def _generates(self) -> bool:
+        return self._path not in SLOTLESS and self._path != "/v1/embeddings"
+
+    def settle(self) -> None:
+        """The child works no longer for this call."""
+        if not self.settled.is_set():
+            self.settled.set()
+            if self in self._runner.unsettled:
+                self._runner.unsettled.remove(self)
+
+    async def __aenter__(self) -> SimulatedCall:
+        runner = self._runner
+        try:
+            await trio.lowlevel.checkpoint()  # to connect
+            if runner.gone.is_set():
+                raise runner.died(UNREACHABLE)
+            if self._path not in SLOTLESS:
+                runner.occupy(self)
+            self._sent = True
+            await self._wait(runner.behaviour.prompt_time, UNREACHABLE)
+            if runner.behaviour.refuses_calls is not None:
+                self._finish()
+                raise RunnerRefusedError(500, runner.behaviour.refuses_calls)
+            if self._generates and self._prompt > runner.spec.num_ctx:
+                self._finish()
+                text = f"request ({self._prompt} tokens) exceeds the available context size"
+                raise RunnerRefusedError(400, text, kind="exceed_context_size_error")
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+
+    @property
+    def _prompt(self) -> int:
+        return len(str(self._body.get("prompt", "")).split())
+
+    async def receive(self) -> list[dict[str, Any]]:
+        runner = self._runner
+        if self._over:
+            await trio.lowlevel.checkpoint()
+            return []
+        if not self._generates:
+            await self._wait(runner.behaviour.token_time, BROKEN_OFF)
+            self._finish()
+            return [self._answer()]
+        if not self._prompt_done:
+            self._prompt_done = True
+            await self._wait(0, BROKEN_OFF)
+            return [{"prompt_progress": {"total": self._prompt, "processed": self._prompt}}]
+        await self._wait(runner.behaviour.token_time, BROKEN_OFF)
+        if self._given < self._left:
+            self._given += 1
+            runner.count_token()
+            return [{"content": f"t{self._given} ", "stop": False}]
+        self._finish()
+        return [{"content": "", "stop": True, "timings": {"predicted_n": self._given}}]
+
+    def _answer(self) -> dict[str, Any]:
+        if self._path == "/tokenize":
+            return {"tokens": list(range(len(str(self._body.get("content", "")).split())))}
+        return {"data": [{"embedding": [1.0, 0.0]}]}
+
+    async def _wait(self, seconds: float, phase: str) -> None:
+        """The child takes that long for its next answer, if it lives to give it."""
+        with trio.move_on_after(math.inf if self._runner.behaviour.hangs else seconds):
+            await self._runner.gone.wait()
+        if self._runner.gone.is_set():
+            raise self._runner.died(phase)
+
+    def _finish(self) -> None:
+        self._over = True
+        self.settle()
+
+    def _leave(self) -> None:
+        if not self._sent or self._over or self._path in SLOTLESS:
+            self.settle()
+        else:
+            self._over = True
+            self._runner.settle_later(self)

@@ -1,0 +1,149 @@
+"""The real scheduler among simulated devices, runners and clients."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import trio
+import trio.testing
+
+from trio_ollama.hardware.contract import CPU
+from trio_ollama.runners.contract import LaunchSpec
+from trio_ollama.scheduler import Demand, Limits, LoadOptions, ModelFacts, Policy, Scheduler
+from trio_ollama.scheduler.core.events import Event
+
+from .behaviour import Behaviour
+from .clients import Client, Script
+from .hardware import GIB, SimulatedHardware
+from .invariants import leftovers, violations
+from .runners import SimulatedRunner, SimulatedRunnerFactory
+
+__all__ = ["GIB", "GPU", "World", "open_world"]
+
+GPU = "GPU-0"
+"""The usual machine has one, of 24 GiB."""
+SIZE = 4 * GIB
+"""Of a model that has not been given another one. Its size is all that a simulated model takes."""
+EFFECTIVELY_FOR_EVER = 1e6
+"""Seconds: longer than any finite keep-alive and any bound in a test."""
+
+
+class World:
+    """A machine, its scheduler, and the clients of it. Models come to be when somebody asks for them."""
+
+    def __init__(
+        self,
+        hardware: SimulatedHardware,
+        *,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        usual: Behaviour | None = None,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        self.hardware = hardware
+        self.sizes = dict(sizes or {})
+        """Bytes by model name."""
+        self.events: list[Event] = []
+        self.clients: list[Client] = []
+        self.factory = SimulatedRunnerFactory(hardware, self._footprint, usual)
+        self.scheduler = Scheduler(
+            hardware=hardware,
+            runners=self.factory,
+            policy=policy or Policy(),
+            limits=limits,
+            on_event=self.events.append,
+        )
+        self._nursery: trio.Nursery | None = None
+        self.scheduler_scope = trio.CancelScope()
+
+    def _footprint(self, spec: LaunchSpec) -> Mapping[str, int]:
+        size = self.sizes.get(spec.model, SIZE)
+        devices = spec.visible_devices or (CPU,)
+        return {id_: size // len(devices) for id_ in devices}
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def demand(self, model: str, *, keep_alive: float | None = None, slot: bool = True, **options: Any) -> Demand:
+        """A demand for a model; `keep_alive` in seconds, `options` of `LoadOptions`."""
+        facts = ModelFacts(key=model, name=model, path=model, file_size=self.sizes.get(model, SIZE), layers=32)
+        if "num_ctx" in options:
+            options["num_ctx_auto"] = False
+        wanted = Demand(facts, replace(LoadOptions(), **options), slot=slot)
+        return wanted if keep_alive is None else replace(wanted, keep_alive=round(keep_alive * 1e9))
+
+    def client(self, model: str, script: Script | None = None, **changes: Any) -> Client:
+        """A new client, on its way. `changes`: fields of `Script`, and arguments of `demand`."""
+        fields = {name: changes.pop(name) for name in list(changes) if name in Script.__dataclass_fields__}
+        demand = self.demand(model, **changes)
+        client = Client(f"client {len(self.clients) + 1}", replace(script or Script(demand=demand), **fields))
+        self.clients.append(client)
+        assert self._nursery is not None
+        self._nursery.start_soon(client.run, self.scheduler, name=client.name)
+        return client
+
+    # -- looking at it --------------------------------------------------------------------------------------------
+
+    def process(self, model: str) -> SimulatedRunner:
+        """The newest process of a model."""
+        return [process for process in self.factory.spawned if process.spec.model == model][-1]
+
+    def check(self) -> None:
+        """Raises `AssertionError` with all broken invariants."""
+        broken = list(violations(self.scheduler, self.factory))
+        assert not broken, broken
+
+    @staticmethod
+    async def rest() -> None:
+        """Until nothing can happen without time passing."""
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def quiesce(self) -> None:
+        """Wait for all clients and every finite keep-alive; raises `AssertionError` if anything is left (I24)."""
+        for client in self.clients:
+            client.finish()
+        for client in self.clients:
+            await client.ended.wait()
+        await trio.sleep(EFFECTIVELY_FOR_EVER)
+        self.assert_empty()
+        for client in self.clients:
+            assert client.outcome is not None, f"{client.name} has no outcome"
+
+    def assert_empty(self) -> None:
+        """Nothing is left of any request, runner or process; only the scheduler's own task is there (I18)."""
+        left = list(leftovers(self.scheduler, self.factory, self.hardware.in_use))
+        assert not left, left
+        nursery = self.scheduler._nursery
+        if nursery is not None:
+            names = [task.name for task in nursery.child_tasks]
+            assert names in ([], ["measure"]), names
+
+    async def host(self) -> None:
+        """The scheduler, until `stop` or the end of the surroundings."""
+        with self.scheduler_scope:
+            await self.scheduler.run()
+
+    def stop(self) -> None:
+        """Cancel the scheduler: the hard end of the daemon."""
+        self.scheduler_scope.cancel("the daemon ends")
+
+
+@asynccontextmanager
+async def open_world(
+    gpus: Mapping[str, int] | None = None, *, ram: int = 64 * GIB, **rest: Any
+) -> AsyncGenerator[World, None]:
+    """A world with a running scheduler. At the end everything is cancelled, and must be gone then."""
+    hardware = SimulatedHardware({GPU: 24 * GIB} if gpus is None else gpus, ram=ram)
+    world = World(hardware, **rest)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.host, name="scheduler")
+        await world.rest()
+        async with trio.open_nursery() as clients:
+            world._nursery = clients
+            yield world
+            clients.cancel_scope.cancel("the test is over")
+        nursery.cancel_scope.cancel("the test is over")
+    left = [process.pid for process in world.factory.alive if process.behaviour.kill_time is not None]
+    assert not left, f"processes {left} outlived the scheduler"
