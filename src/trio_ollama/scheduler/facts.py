@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import trio
 
 from trio_ollama.hardware.contract import CPU, DeviceReport, Hardware, MemoryReport
@@ -9,6 +11,8 @@ from trio_ollama.hardware.contract import CPU, DeviceReport, Hardware, MemoryRep
 from .core.values import DeviceFacts
 
 __all__ = ["HardwareFacts"]
+
+log = logging.getLogger("trio_ollama.scheduler")
 
 UNKNOWN_MEMORY = MemoryReport(total=1 << 62, free=1 << 62)
 """Used until system memory could be read once: unknown is not zero (I19)."""
@@ -23,13 +27,22 @@ class HardwareFacts:
         self._deadline = deadline
         self._gpus: tuple[DeviceReport, ...] = ()
         self._memory = UNKNOWN_MEMORY
+        self._asked = 0
+        self._answered = 0
 
     async def query(self) -> tuple[DeviceFacts, ...]:
         """Ask the machine; whatever does not answer in time, or not wholly, keeps its last good value (R65)."""
-        with trio.move_on_after(self._deadline):
-            memory = await self._hardware.memory()
+        self._asked = asked = self._asked + 1
+        memory, gpus = None, None
+        try:
+            with trio.move_on_after(self._deadline):
+                memory = await self._hardware.memory()
+                gpus = await self._hardware.devices()
+        except Exception:
+            log.exception("a query of the hardware failed")
+        if asked > self._answered:  # else a later query was quicker
+            self._answered = asked
             self._memory = memory or self._memory
-            gpus = await self._hardware.devices()
             if gpus is not None:
                 known = {gpu.id: gpu for gpu in self._gpus}
                 self._gpus = tuple(_with_free(gpu, known.get(gpu.id)) for gpu in gpus)

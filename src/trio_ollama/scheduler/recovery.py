@@ -16,14 +16,19 @@ from .core.values import DeviceFacts
 __all__ = ["came_back", "recover"]
 
 
-def came_back(before: int, now: int, vram: int) -> bool:
-    """More than 75 % of `vram` bytes are free again; saturating, in ints (R32, G16). Nothing held: nothing to wait."""
-    return vram == 0 or 4 * max(0, now - before) > 3 * vram
+def came_back(now: int, *, held: int, stopped: int, started: int) -> bool:
+    """True if `held` bytes may be taken for free again, at `now` free bytes of the device (R31, R34, G16).
+
+    Either more than 75 % of them came back since the process was `stopped`, or at most 25 % are missing from what was
+    free when it was `started`. Saturating, in ints: a figure that falls meanwhile is no progress (R32).
+    """
+    return held == 0 or 4 * max(0, now - stopped) > 3 * held or 4 * max(0, started - now) <= held
 
 
 async def recover(
     held: Mapping[str, int],
-    before: Mapping[str, int] | None,
+    stopped: Mapping[str, int] | None,
+    started: Mapping[str, int],
     query: Callable[[], Awaitable[Sequence[DeviceFacts]]],
     *,
     limit: float,
@@ -31,26 +36,29 @@ async def recover(
 ) -> str:
     """Wait until every device in `held` (bytes by GPU id) has its memory back; returns how it ended, for people.
 
-    `before`: free bytes by GPU id before the process was stopped; None if it ended by itself.
+    `started`, `stopped`: free bytes by GPU id before the process took anything, and before it was stopped; the latter
+    is None if it ended by itself.
     """
-    if not held or before is None:
+    if not held or stopped is None:
         return "nothing to recover"
-    started = trio.current_time()
+    begun = trio.current_time()
     last: dict[str, int] = {}
     with trio.move_on_after(limit):
         while True:
             facts = {device.id: device for device in await query()}
             missing = False
-            for id_, vram in held.items():
+            for id_, amount in held.items():
                 device = facts.get(id_)
                 if device is None or device.integrated:
                     continue  # gone, or RAM in truth
-                free = device.reported_free
-                # Two equal looks after half a second: it will not come back any further (R34).
-                settled = last.get(id_) == free and trio.current_time() - started >= 0.5
-                missing = missing or not (came_back(before.get(id_, 0), free, vram) or settled)
+                free, before = device.reported_free, stopped.get(id_, 0)
+                # Some is back, and two equal looks after half a second: no more is coming (R34). Equal looks that show
+                # nothing of it only say that the driver has not noticed yet (R35).
+                settled = last.get(id_) == free > before and trio.current_time() - begun >= 0.5
+                back = came_back(free, held=amount, stopped=before, started=started.get(id_, device.total))
+                missing = missing or not (back or settled)
                 last[id_] = free
             if not missing:
-                return f"memory back after {trio.current_time() - started:.2f} s"
+                return f"memory back after {trio.current_time() - begun:.2f} s"
             await trio.sleep(poll)
     return f"memory not seen back within {limit:g} s"
