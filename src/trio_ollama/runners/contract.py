@@ -25,6 +25,7 @@ __all__ = [
     "LoadFailedError",
     "LoadReport",
     "LoadStalledError",
+    "OpenCall",
     "Runner",
     "RunnerDiedError",
     "RunnerError",
@@ -159,8 +160,18 @@ class Call(Protocol):
     async def receive(self) -> list[dict[str, Any]]:
         """All complete events that one read brought, parsed; an empty list after the end of the stream.
 
+        An answer that is a plain JSON object counts as one event.
         Raises `RunnerDiedError` if the stream breaks off, `RunnerRefusedError` for an error event.
         """
+        ...
+
+
+class OpenCall(AbstractAsyncContextManager[Call], Protocol):
+    """What `Runner.stream` returns: entered, it is a `Call`."""
+
+    @property
+    def settled(self) -> trio.Event:
+        """As `Call.settled`, and true to its word from the start: also if entering is cancelled halfway (R08)."""
         ...
 
 
@@ -198,7 +209,7 @@ class Runner(Protocol):
         """End the process group now (SIGKILL). Harmless when it is already gone."""
         ...
 
-    def stream(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[Call]:
+    def stream(self, path: str, body: Mapping[str, Any]) -> OpenCall:
         """POST `body` and stream the answer's events over a fresh connection.
 
         Entering waits for the answer's head: raises `RunnerRefusedError` for a status >= 400 and `RunnerDiedError`

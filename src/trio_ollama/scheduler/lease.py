@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from trio_ollama.runners.contract import Call, LoadReport, Runner, RunnerDiedError
+import trio
+
+from trio_ollama.runners.contract import Call, LoadReport, OpenCall, Runner, RunnerDiedError
 
 if TYPE_CHECKING:
-    import trio
-
     from .scheduler import Scheduler
     from .supervisor import Supervisor
     from .tickets import Ticket
@@ -30,8 +30,10 @@ class Lease:
         self._ticket = ticket
         self._supervisor = supervisor
         self._process = process
-        self._call: Call | None = None
+        self._calls: list[OpenCall] = []
+        """Those that the child may still work for."""
         self._served = False
+        self._released = False
 
     @property
     def model(self) -> str:
@@ -67,51 +69,54 @@ class Lease:
 
     def release(self) -> None:
         """Give the runner back. A slot whose call the child may still work for is confirmed by the supervisor."""
-        pending = self._call if self._call is not None and not self._call.settled.is_set() else None
-        self._call = None
-        self._scheduler._release(self._ticket, self._supervisor, pending, served=self._served)
+        self._released = True
+        self._scheduler._release(self._ticket, self._supervisor, self._unsettled(), served=self._served)
 
     @asynccontextmanager
     async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Call, None]:
         """`Runner.stream`, with the reason of a forced stop in place of the broken connection it causes."""
         self._check()
+        opening = self._process.stream(path, body)
+        # Before it is sent: a call that is cancelled while it waits for its head occupies a slot as well (R08).
+        self._calls = [*self._unsettled(), opening]
         try:
-            async with self._process.stream(path, body) as call:
-                self._call = call
-                yield _Watched(call, self._supervisor)
+            async with AsyncExitStack() as stack:
+                call = await self._ticket.unless_taken(stack.enter_async_context, opening)
+                yield _Watched(call, self._ticket, self._supervisor)
                 self._served = True
         except RunnerDiedError as error:
             raise self._reason(error) from error
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
-        """`Runner.ask`, likewise."""
-        self._check()
-        try:
-            answer = await self._process.ask(path, body)
-        except RunnerDiedError as error:
-            raise self._reason(error) from error
-        self._supervisor.progress()
-        self._served = True
+        """A short call: POST, return the JSON answer. Its slot, if it needs one, is watched over like a stream's."""
+        async with self.stream(path, body) as call:
+            (answer,) = await call.receive()
         return answer
 
     @asynccontextmanager
     async def slot(self) -> AsyncGenerator[None, None]:
         """Hold a slot for one of several calls under a lease that was taken without one (R10): FIFO with others."""
+        self._check()
         await self._scheduler._acquire_slot(self._ticket)
         try:
             yield
         finally:
-            pending = self._call if self._call is not None and not self._call.settled.is_set() else None
-            self._call = None
-            self._scheduler._return_slot(self._ticket, self._supervisor, pending)
+            self._scheduler._return_slot(self._ticket, self._supervisor, self._unsettled())
 
     def report_out_of_memory(self) -> None:
         """A call failed for want of memory: every runner drains (R51)."""
         self._scheduler.runtime_out_of_memory()
 
     def _check(self) -> None:
+        if self._released:
+            raise RuntimeError("the lease was released")
         if self._ticket.error is not None:
             raise self._ticket.error
+
+    def _unsettled(self) -> list[OpenCall]:
+        """Hand over the calls that the child may still work for; those that are done are forgotten."""
+        calls, self._calls = self._calls, []
+        return [call for call in calls if not call.settled.is_set()]
 
     def _reason(self, error: Exception) -> Exception:
         """The scheduler's own reason, if it ended the runner; a crash keeps the text the connection gave."""
@@ -122,8 +127,9 @@ class Lease:
 class _Watched:
     """A call whose every batch of events counts as progress of its runner (R81)."""
 
-    def __init__(self, call: Call, supervisor: Supervisor) -> None:
+    def __init__(self, call: Call, ticket: Ticket, supervisor: Supervisor) -> None:
         self._call = call
+        self._ticket = ticket
         self._supervisor = supervisor
 
     @property
@@ -131,6 +137,6 @@ class _Watched:
         return self._call.settled
 
     async def receive(self) -> list[dict[str, Any]]:
-        events = await self._call.receive()
+        events = await self._ticket.unless_taken(self._call.receive)
         self._supervisor.progress()
         return events

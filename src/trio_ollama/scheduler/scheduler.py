@@ -10,12 +10,14 @@ Every change is one synchronous step of the fleet; `step` runs it and performs i
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import trio
 
 from trio_ollama.hardware.contract import Hardware
-from trio_ollama.runners.contract import Call, RunnerDiedError, RunnerFactory
+from trio_ollama.runners.contract import OpenCall, RunnerDiedError, RunnerFactory
 
 from .core import effects as ef
 from .core.decisions import Because
@@ -61,18 +63,22 @@ class Scheduler:
         self._nursery: trio.Nursery | None = None
         self._supervisors: dict[int, Supervisor] = {}
         self._tickets: dict[int, Ticket] = {}
+        self._unannounced: deque[Ticket] = deque()
+        """Requests that wait for fresh figures before the fleet hears of them, in order of arrival."""
         self._wanted = trio.Event()
-        self._reported = trio.Event()
         self._changed = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Own all runners until cancelled; every child is reaped by then."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            await self.measure()
-            nursery.start_soon(self._measure, name="measure")
-            task_status.started()
-            await trio.sleep_forever()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                await self.measure()
+                nursery.start_soon(self._measure, name="measure")
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self.close()  # whoever still waits is told so
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -85,14 +91,16 @@ class Scheduler:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.fleet.closing:
             raise ShuttingDownError
-        if not self.fleet.can_grant(demand) and not self._figures_are_fresh():
-            await self._fresh_figures()
         ticket = Ticket(demand)
-        self.step(lambda now: self._arrive(ticket, now))
+        if self.fleet.can_grant(demand) or self._figures_are_fresh():
+            self.step(partial(self._announce, ticket))
+        else:
+            self._unannounced.append(ticket)
+            self._wanted.set()
         try:
             await ticket.settled.wait()
         except BaseException:
-            self.step(lambda now: self._leave(ticket, now))
+            self._leave(ticket)
             raise
         if ticket.error is not None:
             self._tickets.pop(ticket.seq, None)
@@ -139,8 +147,10 @@ class Scheduler:
     # -- shutdown -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Refuse everybody new, and all who still wait; leases go on."""
-        self.step(self.fleet.close)
+        """Refuse everybody new, and all who still wait; leases go on. Idempotent."""
+        if not self.fleet.closing:
+            self.step(self.fleet.close)
+            self._announce_all()
 
     async def drained(self) -> None:
         """Wait until no lease is left."""
@@ -192,8 +202,9 @@ class Scheduler:
                 ticket = self._tickets[seq]
                 ticket.fail(refusal(because, facts, ticket.demand.model.name))
             case ef.Lost(seq=seq, because=because, error=error):
-                by_us = because is not None and because is not Because.HUNG
-                self._tickets[seq].fail(ForcedStopError(error) if by_us else RunnerDiedError(error))
+                died = because in (None, Because.HUNG, Because.FAULT)
+                lost = RunnerDiedError(error) if died else ForcedStopError(error)
+                self._tickets[seq].fail(lost, taken=because is not None)
             case ef.Measure():
                 self._wanted.set()
 
@@ -201,22 +212,33 @@ class Scheduler:
         try:
             await supervisor.run()
         finally:
-            self._supervisors.pop(supervisor.gen, None)
+            # A record that stays belongs to a process that cannot be killed; it may still be asked to stop.
+            if supervisor.gen not in self.fleet.runners:
+                del self._supervisors[supervisor.gen]
 
-    def _arrive(self, ticket: Ticket, now: int) -> None:
+    def _announce(self, ticket: Ticket, now: int) -> None:
         ticket.seq = seq = self.fleet.arrive(ticket.demand, now)
         self._tickets[seq] = ticket
 
-    def _leave(self, ticket: Ticket, now: int) -> None:
-        self._tickets.pop(ticket.seq, None)
-        self.fleet.leave(ticket.seq, now)
+    def _announce_all(self) -> None:
+        """In the order in which they came; each is a step of its own."""
+        while self._unannounced:
+            ticket = self._unannounced.popleft()
+            self.step(partial(self._announce, ticket))
 
-    def _release(self, ticket: Ticket, supervisor: Supervisor, pending: Call | None, *, served: bool) -> None:
+    def _leave(self, ticket: Ticket) -> None:
+        if ticket.seq:
+            self._tickets.pop(ticket.seq, None)
+            self.step(lambda now: self.fleet.leave(ticket.seq, now))
+        else:
+            self._unannounced.remove(ticket)
+
+    def _release(self, ticket: Ticket, supervisor: Supervisor, pending: Sequence[OpenCall], *, served: bool) -> None:
         if self._tickets.pop(ticket.seq, None) is None:
             return
         holds = self._holds_slot(ticket)
-        self.step(lambda now: self.fleet.release(ticket.seq, now, settled=pending is None, served=served))
-        if pending is not None and holds:
+        self.step(lambda now: self.fleet.release(ticket.seq, now, settled=not pending, served=served))
+        if pending and holds:
             supervisor.confirm(pending)
 
     def _holds_slot(self, ticket: Ticket) -> bool:
@@ -228,6 +250,8 @@ class Scheduler:
         await trio.lowlevel.checkpoint_if_cancelled()
         if ticket.error is not None:
             raise ticket.error
+        if ticket.slot is not None or self._holds_slot(ticket):
+            raise RuntimeError("a lease has one slot at a time")
         ticket.slot = granted = trio.Event()
         self.step(lambda now: self.fleet.want_slot(ticket.seq, now))
         try:
@@ -240,10 +264,10 @@ class Scheduler:
         if ticket.error is not None:
             raise ticket.error
 
-    def _return_slot(self, ticket: Ticket, supervisor: Supervisor, pending: Call | None) -> None:
+    def _return_slot(self, ticket: Ticket, supervisor: Supervisor, pending: Sequence[OpenCall]) -> None:
         holds = self._holds_slot(ticket)
-        self.step(lambda now: self.fleet.return_slot(ticket.seq, now, settled=pending is None))
-        if pending is not None and holds:
+        self.step(lambda now: self.fleet.return_slot(ticket.seq, now, settled=not pending))
+        if pending and holds:
             supervisor.confirm(pending)
 
     # -- figures of the machine -----------------------------------------------------------------------------------
@@ -253,8 +277,7 @@ class Scheduler:
         started = self._now()
         devices = await self._facts.query()
         self.step(lambda now: self.fleet.report(devices, started, now))
-        reported, self._reported = self._reported, trio.Event()
-        reported.set()
+        self._announce_all()
         return devices
 
     async def _measure(self) -> None:
@@ -266,11 +289,6 @@ class Scheduler:
     def _figures_are_fresh(self) -> bool:
         self.fleet.now = self._now()
         return self.fleet.facts_fresh
-
-    async def _fresh_figures(self) -> None:
-        reported = self._reported
-        self._wanted.set()
-        await reported.wait()
 
     @staticmethod
     def _now() -> int:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import trio
 
-from trio_ollama.runners.contract import Call, LoadFailedError, Runner, RunnerFactory, SpawnError
+from trio_ollama.runners.contract import LoadFailedError, OpenCall, Runner, RunnerFactory, SpawnError
 from trio_ollama.runners.contract import looks_like_out_of_memory as out_of_memory
 
 from .core.decisions import Because
@@ -43,14 +43,16 @@ class Supervisor:
         self._kill = trio.Event()
         self._rearmed = trio.Event()
         self._progress_at = -math.inf
-        self._free_before: Mapping[str, int] | None = None
+        self._free_at_start = self._free()
+        self._free_at_stop: Mapping[str, int] | None = None
+        self._recovery = "its memory was not waited for"
 
     # -- asked by the scheduler, synchronously --------------------------------------------------------------------
 
     def stop(self, *, kill: bool) -> None:
         """Begin the stop sequence, without grace if `kill`."""
         if not self._stop.is_set():
-            self._free_before = {device.id: device.reported_free for device in self._scheduler.fleet.devices}
+            self._free_at_stop = self._free()
         self._stop.set()
         if kill:
             self._kill.set()
@@ -63,10 +65,10 @@ class Supervisor:
         """A request got something from the child."""
         self._progress_at = trio.current_time()
 
-    def confirm(self, call: Call) -> None:
-        """A request left its call early: its slot is free when the child says so (R08)."""
-        if self._nursery is not None and self.record.state in ALIVE:
-            self._nursery.start_soon(self._confirm, call, name=f"runner {self.gen}: abort")
+    def confirm(self, calls: Sequence[OpenCall]) -> None:
+        """A request left its calls early: its slot is free when the child says so (R08)."""
+        if self._nursery is not None:
+            self._nursery.start_soon(self._confirm, calls, name=f"runner {self.gen}: abort")
 
     # -- the task -------------------------------------------------------------------------------------------------
 
@@ -74,27 +76,46 @@ class Supervisor:
         """Until the runner is gone. An unexpected fault ends this runner and its leases, nothing else."""
         try:
             await self._live()
-        except Exception:
-            log.exception("the supervisor of %s (generation %d) failed", self.record.model.name, self.gen)
+        except* trio.Cancelled:
+            # Only the end of the scheduler leads here. Nobody is served after it, so nothing may start (R68).
+            self._scheduler.close()
+            raise
+        except* Exception as faults:
+            await self._put_down(faults)
         finally:
-            self._note_exit()
-        if self.record.state is not State.RECOVERING:
+            self._note_end()
+            if self.record.state is State.RECOVERING:
+                self._step(self._scheduler.fleet.recovered, self.gen, self._recovery)
+
+    async def _put_down(self, faults: BaseExceptionGroup[Exception]) -> None:
+        """Something happened that nobody thought of: the process must not outlive it, nor anybody wait for it."""
+        log.error("the supervisor of %s (%d) failed", self.record.model.name, self.gen, exc_info=faults)
+        if self.process is None or self.process.exited is not None:
             return
-        held = {id_: held for id_, held in self.record.reservation.items() if id_ not in (RAM, MODELS)}
-        how = "the server is shutting down"
+        self.process.kill()
+        self._scheduler.kill(self.gen, Because.FAULT, "the model runner failed unexpectedly")
         try:
-            how = await recover(
-                held,
-                self._free_before,
+            with trio.move_on_after(self._limits.kill_wait, shield=True):
+                await self.process.serve()
+        except* Exception as more:
+            log.error("its process cannot be watched any more", exc_info=more)
+
+    async def _live(self) -> None:
+        """From the start of the process until its memory is back."""
+        await self._own_process()
+        if self.record.state is State.RECOVERING:
+            self._recovery = await recover(
+                {id_: held for id_, held in self.record.reservation.items() if id_ not in (RAM, MODELS)},
+                self._free_at_stop,
+                self._free_at_start,
                 self._scheduler.measure,
                 limit=self._limits.recovery,
                 poll=self._limits.recovery_poll,
             )
-        finally:
-            self._step(self._scheduler.fleet.recovered, self.gen, how)
 
-    async def _live(self) -> None:
+    async def _own_process(self) -> None:
         fleet = self._scheduler.fleet
+        await trio.lowlevel.checkpoint_if_cancelled()
         if self.record.state is State.STOPPING:
             self._step(fleet.spawn_failed, self.gen, "nobody waited for it any more")
             return
@@ -110,17 +131,23 @@ class Supervisor:
             nursery.start_soon(self._load, process, name=f"runner {self.gen}: load")
             nursery.start_soon(self._keep_time, name=f"runner {self.gen}: deadlines")
             nursery.start_soon(self._stop_sequence, process, name=f"runner {self.gen}: stop")
-            await process.serve()
-            self._note_exit()
+            try:
+                await process.serve()
+            finally:
+                self._nursery = None  # its slots do not matter any more
+            self._note_end()
             nursery.cancel_scope.cancel("the process has ended")
 
-    def _note_exit(self) -> None:
-        """Tell the fleet how the process ended, in the step in which it is known."""
-        process = self.process
-        if process is None or self.record.state not in ALIVE:
+    def _note_end(self) -> None:
+        """Tell the fleet how the process ended, in the step in which it is known; nothing if it knows already."""
+        if self.record.state not in ALIVE:
             return
-        end = process.exited
+        if self.process is None:
+            self._step(self._scheduler.fleet.spawn_failed, self.gen, "the model runner could not be started")
+            return
+        end = self.process.exited
         if end is None:
+            self._scheduler.kill(self.gen, Because.FAULT, "the model runner cannot be ended")
             self._step(self._scheduler.fleet.stuck, self.gen)
             return
         text = end.describe()
@@ -151,6 +178,8 @@ class Supervisor:
                 now=now,
             )
         )
+        # The last look at free memory was before the load. A later stop compares with one that shows it (R31).
+        await self._scheduler.measure()
 
     async def _keep_time(self) -> None:
         """Keep-alive while idle, and the bound D on a drain in which nobody gets anything (R81)."""
@@ -187,16 +216,24 @@ class Supervisor:
         await trio.sleep(self._limits.kill_wait)
         self._step(self._scheduler.fleet.stuck, self.gen)
 
-    async def _confirm(self, call: Call) -> None:
+    async def _confirm(self, calls: Sequence[OpenCall]) -> None:
         limit = self._limits.abort_confirm
         with trio.move_on_after(limit) as scope:
-            await call.settled.wait()
+            await self._settled(calls)
         if scope.cancelled_caught:
             self._scheduler.kill(
                 self.gen, Because.HUNG, f"the model did not let go of a cancelled request within {limit:g} s"
             )
         else:
             self._step(self._scheduler.fleet.slot_settled, self.gen)
+
+    @staticmethod
+    async def _settled(calls: Sequence[OpenCall]) -> None:
+        for call in calls:
+            await call.settled.wait()
+
+    def _free(self) -> Mapping[str, int]:
+        return {device.id: device.reported_free for device in self._scheduler.fleet.devices}
 
     def _step(self, method: Callable[..., object], *args: object) -> None:
         self._scheduler.step(lambda now: method(*args, now))

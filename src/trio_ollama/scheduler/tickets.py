@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, TypeVarTuple
+
 import trio
 
 from .core.values import Demand
 
 __all__ = ["Ticket"]
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 
 
 class Ticket:
@@ -15,15 +21,39 @@ class Ticket:
     def __init__(self, demand: Demand) -> None:
         self.demand = demand
         self.seq = 0
+        """0: not announced to the fleet yet."""
         self.gen: int | None = None
         self.error: Exception | None = None
         """Why there is no lease, or why it was lost."""
         self.settled = trio.Event()
         self.slot: trio.Event | None = None
         """Pending wish for a slot on a lease that is held already."""
+        self._taken = False
+        self._waits: list[trio.CancelScope] = []
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: Exception, *, taken: bool = False) -> None:
+        """There will be no lease, or there is none any more.
+
+        `taken`: we took the runner away. It may be beyond answering, so nobody goes on waiting for it (R08, R81); a
+        runner that died ends its connections itself, and they may know more about it.
+        """
         self.error = self.error or error
         self.settled.set()
         if self.slot is not None:
             self.slot.set()
+        if taken:
+            self._taken = True
+            for scope in self._waits:
+                scope.cancel("the runner was taken away")
+
+    async def unless_taken(self, wait: Callable[[*Arguments], Awaitable[Result]], *arguments: *Arguments) -> Result:
+        """`await wait(*arguments)`, but raise the lease's error as soon as its runner is taken away."""
+        if not self._taken:
+            with trio.CancelScope() as scope:
+                self._waits.append(scope)
+                try:
+                    return await wait(*arguments)
+                finally:
+                    self._waits.remove(scope)
+        assert self.error is not None
+        raise self.error

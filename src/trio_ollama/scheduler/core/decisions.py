@@ -29,6 +29,7 @@ class Because(StrEnum):
     RUNTIME_OOM = "a runner ran out of memory"
     LOAD_FAILED = "the load failed"
     HUNG = "the runner no longer responds"
+    FAULT = "an unexpected fault"
     FORCED = "it was stopped by force"
     SHUTDOWN = "the server is shutting down"
     # refusals
