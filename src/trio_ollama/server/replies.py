@@ -15,7 +15,7 @@ from quart import Response, request
 from trio_ollama.server.body import EmptyBodyError, read_json
 from trio_ollama.server.errors import ApiError
 
-__all__ = ["JSON", "decode", "encode", "json_reply", "local_stamp", "read", "text_reply", "utc_stamp"]
+__all__ = ["JSON", "decode", "encode", "json_reply", "local_stamp", "read", "text_reply", "utc_now"]
 
 JSON = "application/json; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
@@ -35,21 +35,14 @@ def text_reply(text: str, status: int = 200) -> Response:
     return Response(text, status=status, content_type=PLAIN)
 
 
-def utc_stamp() -> str:
-    """Now, for `created_at`."""
-    return _trimmed(datetime.now(UTC).isoformat(timespec="microseconds")[:-6]) + "Z"
+def utc_now() -> datetime:
+    """Now, for `created_at`; msgspec writes it as clients expect it."""
+    return datetime.now(UTC)
 
 
 def local_stamp(moment: datetime) -> str:
     """An instant in the server's own zone, for `modified_at` and `expires_at`."""
-    text = moment.astimezone().isoformat(timespec="microseconds")
-    offset = "Z" if text.endswith("+00:00") else text[-6:]
-    return _trimmed(text[:-6]) + offset
-
-
-def _trimmed(text: str) -> str:
-    """Without the trailing zeros of the fraction, as Go writes it."""
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return moment.astimezone().isoformat()
 
 
 async def read(kind: type[T], limit: int) -> T:

@@ -87,16 +87,21 @@ class Long:
         daemon.scheduler.context, daemon.scheduler.batch = context, batch
         daemon.scheduler.answers = {
             "/v1/embeddings": self.embed,
-            "/tokenize": lambda body: {"tokens": list(body["content"]) + [0, 0] * body["add_special"]},
-            "/detokenize": lambda body: {"content": "".join(body["tokens"])},
+            "/tokenize": self.tokenize,
         }
 
+    def tokenize(self, body: dict[str, Any]) -> Any:
+        plain = [ord(letter) for letter in body["content"]]
+        return {"tokens": [1, *plain, 2] if body["add_special"] else plain}
+
     def embed(self, body: dict[str, Any]) -> Any:
-        size = len(body["input"]) + 2
+        given = body["input"]
+        if isinstance(given, list):
+            assert (given[0], given[-1], set(given[1:-1])) == (1, 2, {ord("x")})
+        size = len(given) + 2 * isinstance(given, str)
         if size > self.fits:
-            return RunnerRefusedError(
-                500, f"input ({size} tokens) is too large to process. increase the physical batch"
-            )
+            text = f"input ({size} tokens) is too large to process. increase the physical batch size"
+            return RunnerRefusedError(500, text)
         return vector(1.0, tokens=size)
 
 

@@ -106,3 +106,22 @@ async def test_without_context_shift_a_raw_prompt_is_refused(daemon: Daemon) -> 
     answer = await daemon.post("/api/generate", RAW | {"shift": False})
     assert answer.status == 400
     assert answer.json["error"].startswith("the prompt is longer than the context length currently available")
+
+
+async def test_a_prompt_is_cut_in_the_middle_after_its_template(daemon: Daemon) -> None:
+    def script(path: str, body: dict[str, Any]) -> Any:
+        if path == "/completion":
+            return [completion_events("ok")]
+        return RunnerRefusedError(400, "too long", kind="exceed_context_size_error")
+
+    daemon.scheduler.context, daemon.scheduler.script = 20, script
+    daemon.scheduler.answers = {
+        "/apply-template": lambda body: {"prompt": f"<{body['messages'][-1]['content']}>"},
+        "/tokenize": lambda body: {"tokens": list(map(ord, body["content"]))},
+    }
+    answer = await daemon.post("/api/generate", GENERATE | {"prompt": "x" * 100, "options": {"num_keep": 3}})
+    assert [line["response"] for line in answer.lines] == ["ok", ""]
+    sent = "".join(map(chr, daemon.scheduler.calls[-1][1]["prompt"]))
+    assert sent == "<" + "x" * 10 + ">"
+    whole = await daemon.post("/api/generate", GENERATE | {"prompt": "x" * 100, "truncate": False})
+    assert whole.status == 400

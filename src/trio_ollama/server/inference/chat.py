@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -14,45 +13,21 @@ from trio_ollama.runners.contract import RunnerRefusedError
 from trio_ollama.scheduler import Lease
 from trio_ollama.server.demand import demand
 from trio_ollama.server.errors import ApiError
+from trio_ollama.server.inference.completion import open_cut, tokenize
 from trio_ollama.server.inference.generation import Clock, Generation, acquire, overflows
 from trio_ollama.server.inference.messages import Message, drop_old_thinking, to_runner
-from trio_ollama.server.inference.modes import Format, Think, chat_format
+from trio_ollama.server.inference.modes import Think, chat_format
 from trio_ollama.server.inference.options import sampling
 from trio_ollama.server.inference.translate import ChatTranslator
+from trio_ollama.server.inference.wish import Wish
 from trio_ollama.server.lookup import Target
 from trio_ollama.server.services import Services
 
-__all__ = ["Wish", "check_abilities", "check_template", "load", "open_chat"]
+__all__ = ["check_abilities", "check_template", "load", "open_chat"]
 
 CHAT: Final = "/v1/chat/completions"
 IMAGE_TOKENS: Final = 768
 """What an image counts when a conversation is cut to the context."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a request for text wants, in no dialect. `options` are merged, `keep_alive` is in nanoseconds."""
-
-    target: Target
-    options: Mapping[str, Any]
-    keep_alive: int | None = None
-    think: Think = None
-    format: Format = None
-    shift: bool | None = None
-    truncate: bool = True
-    top_logprobs: int | None = None
-    """None: no probabilities at all; else how many alternatives beside each token's own."""
-    tools: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    guard_repeats: bool = False
-
-    @property
-    def switches(self) -> dict[str, Any]:
-        """What the translators must know."""
-        return {
-            "mute": self.options["num_predict"] == 0,
-            "guard_repeats": self.guard_repeats,
-            "top_logprobs": self.top_logprobs,
-        }
 
 
 def check_abilities(target: Target, route: str, *needed: str, think: Think = None) -> Think:
@@ -108,6 +83,9 @@ async def open_chat(
             raise
         refusal = error
     kept = await _fit(lease, body, messages)
+    if wish.cut_prompt and await _tokens(lease, kept, _template_part(body)) >= lease.context:
+        prompt = await _render(lease, kept, _template_part(body))
+        return await open_cut(stack, lease, wish, prompt, clock)
     if len(kept) == len(messages):
         raise refusal
     body["messages"] = list(map(to_runner, kept))
@@ -139,7 +117,7 @@ async def _fit(lease: Lease, body: Mapping[str, Any], messages: Sequence[Message
 
     The last message always stays. Only asked after the runner refused the whole: usual requests pay nothing.
     """
-    rest = {name: body[name] for name in ("tools", "chat_template_kwargs") if name in body}
+    rest = _template_part(body)
 
     def cut(dropped: int) -> list[Message]:
         return [message for message in messages[:dropped] if message.role.lower() == "system"] + [*messages[dropped:]]
@@ -154,8 +132,18 @@ async def _fit(lease: Lease, body: Mapping[str, Any], messages: Sequence[Message
     return cut(low) if len(messages) > 1 else list(messages)
 
 
+def _template_part(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What else a template sees beside the messages."""
+    return {name: body[name] for name in ("tools", "chat_template_kwargs") if name in body}
+
+
 async def _tokens(lease: Lease, messages: Sequence[Message], rest: Mapping[str, Any]) -> int:
+    prompt = await _render(lease, messages, rest)
+    return len(await tokenize(lease, prompt)) + IMAGE_TOKENS * sum(len(message.images) for message in messages)
+
+
+async def _render(lease: Lease, messages: Sequence[Message], rest: Mapping[str, Any]) -> str:
+    """The prompt the template makes, without images."""
     plain = [to_runner(msgspec.structs.replace(message, images=[])) for message in messages]
-    prompt = (await lease.ask("/apply-template", {"messages": plain, **rest}))["prompt"]
-    answer = await lease.ask("/tokenize", {"content": prompt, "add_special": True})
-    return len(answer["tokens"]) + IMAGE_TOKENS * sum(len(message.images) for message in messages)
+    prompt: str = (await lease.ask("/apply-template", {"messages": plain, **rest}))["prompt"]
+    return prompt

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Final
 
 from trio_ollama.runners.contract import RunnerRefusedError
+from trio_ollama.scheduler import Lease
 from trio_ollama.server.demand import context_shift, demand
 from trio_ollama.server.errors import ApiError
-from trio_ollama.server.inference.chat import Wish
 from trio_ollama.server.inference.generation import Clock, Generation, acquire, overflows
 from trio_ollama.server.inference.modes import completion_format
 from trio_ollama.server.inference.options import sampling
 from trio_ollama.server.inference.translate import CompletionTranslator
+from trio_ollama.server.inference.wish import Wish
 from trio_ollama.server.services import Services
 
-__all__ = ["open_completion"]
+__all__ = ["keep_ends", "open_completion", "open_cut", "tokenize"]
 
 COMPLETION: Final = "/completion"
 
@@ -32,24 +33,38 @@ async def open_completion(
     """Start the continuation of `prompt`. An over-long prompt is cut, if the request and its context shift allow."""
     wanted = demand(services, wish.target, wish.options, keep_alive=wish.keep_alive, shift=wish.shift)
     lease = await acquire(services, stack, wanted, clock)
-    body: dict[str, Any] = {
-        "prompt": prompt,
-        **sampling(wish.options, lease.context),
-        **completion_format(wish.format),
-    }
+    try:
+        return await _open(stack, lease, wish, prompt, clock)
+    except RunnerRefusedError as error:
+        if not (wish.truncate and overflows(error)):
+            raise
+    return await open_cut(stack, lease, wish, prompt, clock)
+
+
+async def open_cut(stack: AsyncExitStack, lease: Lease, wish: Wish, prompt: str, clock: Clock) -> Generation:
+    """Start the continuation of a prompt that is too long, with its middle left out.
+
+    Raises `ApiError` 400 where the context is not shifted either: then nothing may be forgotten.
+    """
+    if not context_shift(wish.target, wish.shift):
+        raise ApiError(400, TOO_LONG)
+    tokens = await tokenize(lease, prompt)
+    return await _open(stack, lease, wish, keep_ends(tokens, lease.context, wish.options["num_keep"]), clock)
+
+
+async def _open(stack: AsyncExitStack, lease: Lease, wish: Wish, prompt: str | list[int], clock: Clock) -> Generation:
+    body = {"prompt": prompt, **sampling(wish.options, lease.context), **completion_format(wish.format)}
     if wish.top_logprobs is not None:
         body["n_probs"] = max(wish.top_logprobs, 1)
     translator = CompletionTranslator(**wish.switches)
-    try:
-        return await Generation.open(stack, lease, clock, COMPLETION, body, translator)
-    except RunnerRefusedError as error:
-        if not overflows(error) or not wish.truncate:
-            raise
-        if not context_shift(wish.target, wish.shift):
-            raise ApiError(400, TOO_LONG) from None
-    answer = await lease.ask("/tokenize", {"content": prompt, "add_special": True})
-    body["prompt"] = keep_ends(answer["tokens"], lease.context, wish.options["num_keep"])
     return await Generation.open(stack, lease, clock, COMPLETION, body, translator)
+
+
+async def tokenize(lease: Lease, text: str, *, special: bool = True) -> list[int]:
+    """The runner's tokens of a text; `special`: with those it puts round every prompt."""
+    answer = await lease.ask("/tokenize", {"content": text, "add_special": special})
+    tokens: list[int] = answer["tokens"]
+    return tokens
 
 
 def keep_ends(tokens: Sequence[int], context: int, keep: int) -> list[int]:

@@ -12,6 +12,7 @@ from trio_ollama.runners.contract import RunnerRefusedError
 from trio_ollama.scheduler import Lease
 from trio_ollama.server.demand import demand
 from trio_ollama.server.errors import ApiError
+from trio_ollama.server.inference.completion import tokenize
 from trio_ollama.server.inference.generation import Clock, acquire, report_out_of_memory
 from trio_ollama.server.lookup import Target
 from trio_ollama.server.services import Services
@@ -76,24 +77,24 @@ async def _embed_one(lease: Lease, text: str, truncate: bool) -> tuple[list[floa
             raise
         if not truncate:
             raise ApiError(400, TOO_LONG) from None
-    # Only now is it worth knowing how long the text is.
-    plain = await _tokenize(lease, text, special=False)
-    added = len(await _tokenize(lease, text, special=True)) - len(plain)
+    # Only now is it worth knowing how long the text is. The runner's own tokens stay round what is kept of it.
+    whole, plain = await tokenize(lease, text), await tokenize(lease, text, special=False)
+    added = len(whole) - len(plain)
+    front = next((count for count in range(added + 1) if whole[count : count + len(plain)] == plain), 0)
     for limit in sorted({lease.context - added, min(lease.context, lease.batch) - added}, reverse=True):
         if limit < 1:
             raise ApiError(400, "input after truncation exceeds maximum context length")
         if limit >= len(plain):
             continue
-        shorter = (await lease.ask("/detokenize", {"tokens": plain[:limit]}))["content"]
         try:
-            return await _ask(lease, shorter)
+            return await _ask(lease, [*whole[:front], *plain[:limit], *whole[front + len(plain) :]])
         except RunnerRefusedError as error:
             if not _too_long(error):
                 raise
     raise ApiError(400, "input exceeds maximum context length and cannot be truncated further")
 
 
-async def _ask(lease: Lease, text: str) -> tuple[list[float], int]:
+async def _ask(lease: Lease, text: str | list[int]) -> tuple[list[float], int]:
     try:
         answer = await lease.ask(EMBEDDINGS, {"input": text})
     except Exception as error:
@@ -104,12 +105,6 @@ async def _ask(lease: Lease, text: str) -> tuple[list[float], int]:
     if not all(isinstance(component, int | float) and math.isfinite(component) for component in vector):
         raise ApiError(400, "embedding contains NaN or Inf values")
     return vector, answer.get("usage", {}).get("prompt_tokens", 0)
-
-
-async def _tokenize(lease: Lease, text: str, *, special: bool) -> list[int]:
-    answer = await lease.ask("/tokenize", {"content": text, "add_special": special})
-    tokens: list[int] = answer["tokens"]
-    return tokens
 
 
 def _too_long(error: RunnerRefusedError) -> bool:

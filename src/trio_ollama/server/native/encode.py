@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from trio_ollama.server.inference.events import Done, Event, Failure, Token, ToolCall
 from trio_ollama.server.inference.generation import Generation
-from trio_ollama.server.replies import encode, utc_stamp
+from trio_ollama.server.replies import encode, utc_now
 
 __all__ = ["ChatEncoder", "GenerateEncoder", "NativeEncoder", "NativeStream", "error_line"]
 
@@ -28,11 +28,11 @@ class NativeEncoder:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._head = b'{"model":' + encode(model) + b',"created_at":"'
+        self._head = b'{"model":' + encode(model) + b',"created_at":'
 
     def lines(self, events: Sequence[Event]) -> bytes:
         """A chunk of the stream for one batch of events."""
-        head = self._head + utc_stamp().encode()
+        head = self._head + encode(utc_now())
         return b"".join([self._line(head, event) for event in events])
 
     def whole(self, events: Sequence[Event], done: Done) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class NativeEncoder:
         }
         return {
             "model": self._model,
-            "created_at": utc_stamp(),
+            "created_at": utc_now(),
             **body,
             "done": True,
             "done_reason": done.reason,
@@ -88,7 +88,7 @@ class GenerateEncoder(NativeEncoder):
     """`response` and `thinking` at the top level."""
 
     def _token(self, token: Token) -> bytes:
-        line = b'","response":' + encode(token.text)
+        line = b',"response":' + encode(token.text)
         if token.thinking:
             line += b',"thinking":' + encode(token.thinking)
         return line + _logprobs(token)
@@ -106,7 +106,7 @@ class ChatEncoder(NativeEncoder):
     """The same inside a `message`."""
 
     def _token(self, token: Token) -> bytes:
-        line = b'","message":{"role":"assistant","content":' + encode(token.text)
+        line = b',"message":{"role":"assistant","content":' + encode(token.text)
         if token.thinking:
             line += b',"thinking":' + encode(token.thinking)
         return line + b"}" + _logprobs(token)

@@ -9,12 +9,13 @@ from quart import Response
 
 from trio_ollama.server.asgi import request_stack
 from trio_ollama.server.errors import ApiError
-from trio_ollama.server.inference.chat import Wish, check_abilities, check_template, load, open_chat
+from trio_ollama.server.inference.chat import check_abilities, check_template, load, open_chat
 from trio_ollama.server.inference.completion import open_completion
 from trio_ollama.server.inference.generation import Clock
 from trio_ollama.server.inference.messages import Message, assemble
 from trio_ollama.server.inference.modes import parse_format, parse_think
 from trio_ollama.server.inference.options import merge
+from trio_ollama.server.inference.wish import Wish
 from trio_ollama.server.lookup import WORDS, find_target
 from trio_ollama.server.native.common import check_top_logprobs, keep_alive_of, stops
 from trio_ollama.server.native.encode import GenerateEncoder, NativeStream
@@ -72,6 +73,7 @@ async def generate() -> Response:
         truncate=body.truncate,
         top_logprobs=body.top_logprobs if body.logprobs else None,
         guard_repeats=True,
+        cut_prompt=True,
     )
     if not body.prompt:
         await load(at, request_stack(), wish, clock)

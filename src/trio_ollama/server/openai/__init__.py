@@ -7,12 +7,14 @@ from typing import Final
 
 from quart import Response
 
-from trio_ollama.server.openai import chat, models
+from trio_ollama.server.openai import chat, completions, embeddings, models
 
 __all__ = ["ROUTES"]
 
 ROUTES: Final[tuple[tuple[str, tuple[str, ...], Callable[..., Awaitable[Response]]], ...]] = (
     ("/v1/chat/completions", ("POST",), chat.chat_completions),
+    ("/v1/completions", ("POST",), completions.completions),
+    ("/v1/embeddings", ("POST",), embeddings.embeddings),
     ("/v1/models", ("GET",), models.list_models),
     ("/v1/models/<model>", ("GET",), models.retrieve_model),
 )

@@ -10,11 +10,12 @@ from quart import Response
 
 from trio_ollama.server.asgi import request_stack
 from trio_ollama.server.errors import ApiError
-from trio_ollama.server.inference.chat import Wish, check_abilities, check_template, open_chat
+from trio_ollama.server.inference.chat import check_abilities, check_template, open_chat
 from trio_ollama.server.inference.generation import Clock
 from trio_ollama.server.inference.messages import assemble
 from trio_ollama.server.inference.modes import Format, Think
 from trio_ollama.server.inference.options import merge
+from trio_ollama.server.inference.wish import Wish
 from trio_ollama.server.lookup import WORDS, find_target
 from trio_ollama.server.openai.encode import ChatEncoder, OpenAIStream
 from trio_ollama.server.openai.messages import OpenAIMessage, translate
