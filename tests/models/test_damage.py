@@ -83,8 +83,9 @@ def test_a_broken_manifest_is_skipped_and_costs_nothing(
     # What it refers to is unknown now: nothing may be removed, be it by age, by delete or by replacing.
     long_after = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
     assert store.prune(long_after) == ()
-    store.copy("good:x", "copy")
-    assert store.delete("copy").unused == frozenset()
+    data = theirs.manifest_path("good:x").read_bytes()
+    assert store.delete("good:x").unused == frozenset()
+    store.write_manifest(ModelName.parse("good:x"), data)
     assert set(os.listdir(theirs.blobs)) == blobs
     # It can be replaced and removed.
     store.copy("good:x", "bad:x")

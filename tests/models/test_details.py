@@ -206,8 +206,7 @@ def test_capabilities(
     expected: str,
 ) -> None:
     layers = [theirs.layer("projector", raw_gguf(PROJECTORS[projector]))] if projector else []
-    texts = {"template": template} if template else {}
-    theirs.add("m:x", raw_gguf(values), config=config, layers=layers, **texts)
+    theirs.add("m:x", raw_gguf(values), config=config, layers=layers, template=template)
     model = store.resolve("m:x")
     assert model.weights_path is not None
     eyes = read_metadata(model.projectors[0]) if model.projectors else None

@@ -366,14 +366,14 @@ def test_reuse_protects_a_blob_from_pruning(theirs: OllamaStore, store: Store) -
 def test_writers_at_the_same_time_lose_nothing(theirs: OllamaStore, store: Store) -> None:
     """Copies and deletes of models that share one blob, from many threads: it stays, as long as one model has it."""
     data = theirs.add("base:x", b"shared")
-    failures: list[BaseException] = []
+    failures: list[Exception] = []
 
     def work(number: int) -> None:
         try:
             for _ in range(10):
                 store.write_manifest(ModelName.parse(f"m{number}"), data)
                 store.delete(f"m{number}")
-        except BaseException as error:
+        except Exception as error:
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]

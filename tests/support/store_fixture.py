@@ -48,7 +48,7 @@ class OllamaStore:
         *,
         config: Mapping[str, Any] | None = None,
         params: Mapping[str, Any] | None = None,
-        messages: Sequence[Mapping[str, str]] | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
         layers: Sequence[dict[str, Any]] = (),
         **texts: str,
     ) -> bytes:
