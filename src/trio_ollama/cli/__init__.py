@@ -7,7 +7,7 @@ reaches into the daemon), so they work against any compatible server.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -15,7 +15,7 @@ from trio_ollama import OLLAMA_API_VERSION, __version__
 
 __all__ = ["main"]
 
-COMMANDS = {
+COMMANDS: Final = {
     "serve": "Start the server",
     "run": "Ask a model: one question, or a conversation",
     "ps": "List the models that are loaded",
@@ -26,7 +26,7 @@ COMMANDS = {
     "cp": "Copy a model",
     "rm": "Remove models",
 }
-ALIASES = {"start": "serve", "ls": "list"}
+ALIASES: Final = {"start": "serve", "ls": "list"}
 INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 + SIGINT, as shells expect."""
 

@@ -94,7 +94,7 @@ class Connection:
     # What hypercorn's protocol classes ask of a task group.
 
     def spawn(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
-        self._nursery.start_soon(function, *arguments)
+        self._nursery.start_soon(function, *arguments, name="pump")
 
     async def spawn_app(
         self, app: Application, config: Config, scope: Any, send: Callable[[Any], Awaitable[None]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Final
 from urllib.parse import quote
 
 from quart import Response, request
@@ -13,7 +14,7 @@ from .body import BodyError
 
 __all__ = ["install_fallbacks"]
 
-TEXTS = {404: "404 page not found", 405: "405 method not allowed"}
+TEXTS: Final = {404: "404 page not found", 405: "405 method not allowed"}
 
 
 def install_fallbacks(app: App) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import h11
 import trio
@@ -18,7 +18,7 @@ from .limits import Limits
 
 __all__ = ["Http1Protocol", "make_config"]
 
-REASONS = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
+REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
 
 
 def make_config(limits: Limits) -> Config:

@@ -82,7 +82,7 @@ class LlamaServerRunner:
                 try:
                     self._calls.open(nursery)
                     drained = trio.Event()
-                    nursery.start_soon(self._drain, drained)
+                    nursery.start_soon(self._drain, drained, name=f"runner process {self.pid}: output")
                     await self._process.wait()
                     with trio.move_on_after(LAST_LINES_TIMEOUT):
                         await drained.wait()

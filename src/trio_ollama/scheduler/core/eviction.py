@@ -72,7 +72,7 @@ class Candidates:
         if idle_only and not self.idle(forced):
             return None
         going: dict[str, int] = {}
-        for gen in forced:
+        for gen in sorted(forced):
             for id_, amount in self._runners[gen].reservation.items():
                 going[id_] = going.get(id_, 0) + amount
         within_reach: list[tuple[int, Placement, Short]] = []

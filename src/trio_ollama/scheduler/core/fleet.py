@@ -398,7 +398,7 @@ class Fleet:
     def _enter(self, waiter: Waiter) -> None:
         self.waiters[waiter.seq] = waiter
         self.queues.setdefault(waiter.key, {})[waiter.seq] = waiter
-        for gen in waiter.claim:
+        for gen in sorted(waiter.claim):
             self.runners[gen].claimed_by = waiter.seq
 
     def _remove(self, seq: int) -> Waiter:
@@ -413,10 +413,10 @@ class Fleet:
         return waiter
 
     def _set_claim(self, waiter: Waiter, gens: frozenset[int]) -> None:
-        for gen in waiter.claim - gens:
+        for gen in sorted(waiter.claim - gens):
             if self.runners[gen].claimed_by == waiter.seq:
                 self.runners[gen].claimed_by = None
-        for gen in gens:
+        for gen in sorted(gens):
             self.runners[gen].claimed_by = waiter.seq
         waiter.claim = gens
 
