@@ -15,7 +15,7 @@ import trio.testing
 
 from tests.runners.contract_suite import read_all
 from trio_ollama.runners.contract import Exit, RunnerDiedError, RunnerRefusedError
-from trio_ollama.runners.llama_server.calls import BUSY_RETRIES, ChildCalls
+from trio_ollama.runners.llama_server.calls import BUSY_RETRIES, ChildCalls, StreamingCall
 from trio_ollama.runners.llama_server.endpoint import Endpoint
 from trio_ollama.runners.llama_server.log import SlotEvent
 
@@ -170,10 +170,15 @@ async def test_an_error_event_comes_after_those_before_it(tmp_path: Path) -> Non
 )
 async def test_a_stream_that_breaks_off(tmp_path: Path, parts: tuple[bytes, ...]) -> None:
     async with child(tmp_path, saying(*parts)) as made:
-        async with made.calls.stream("/completion", {}) as call:
-            with pytest.raises(RunnerDiedError, match=r"^an error was encountered while running the model: "):
-                await read_all(call)
+        call = made.calls.stream("/completion", {})
+        with pytest.raises(RunnerDiedError, match=r"^an error was encountered while running the model: "):
+            await read_to_the_end(call)
         await call.settled.wait()
+
+
+async def read_to_the_end(call: StreamingCall) -> None:
+    async with call:
+        await read_all(call)
 
 
 async def test_the_last_words_of_a_dead_child_are_told(tmp_path: Path) -> None:
@@ -247,7 +252,7 @@ async def test_what_the_child_still_writes_to_a_given_up_call_is_read(tmp_path: 
 
     async def writing(stream: trio.SocketStream) -> None:
         await stream.send_all(SSE)
-        await stream.send_all(b"x" * 5_000_000)
+        await stream.send_all(chunk('{"content":"a"}') * 100_000)
         sent.set()
 
     async with child(tmp_path, writing) as made:

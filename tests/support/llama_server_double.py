@@ -10,6 +10,7 @@ import argparse
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 __all__ = ["write_double"]
@@ -56,6 +57,7 @@ def main(arguments: list[str]) -> None:
         server = engine.Server(params)
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
+        threading.Event().wait(0.1)  # the reason is in the log, which a thread of the library writes
         sys.exit(1)
     while True:
         signal.pause()

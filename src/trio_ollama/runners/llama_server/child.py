@@ -20,6 +20,8 @@ from typing import Any, NoReturn
 __all__ = ["main"]
 
 PR_SET_PDEATHSIG = 1
+LOG_DELAY = 0.1
+"""Seconds."""
 
 
 def main(arguments: list[str]) -> NoReturn:
@@ -49,8 +51,10 @@ def serve(parameters: Mapping[str, Any]) -> NoReturn:
         # The constructor keeps the interpreter lock for the whole load: only signals get through meanwhile.
         server = xllamacpp.Server(common_params(xllamacpp, parameters))
     except Exception as error:
+        # The reason is in the library's log, which a thread of its own writes and the exit cuts off.
+        threading.Event().wait(LOG_DELAY)
         os.write(2, f"error: {error}\n".encode())
-        sys.exit(1)  # in good order: the library writes the last of its log, with the reason, as it is unloaded
+        sys.exit(1)
     while True:
         signal.pause()
         del server  # never reached by a signal we expect: their default action ends the process
