@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import trio
+import trio.testing
 from quart import Response
 
 from tests.support.serving import get, serving
@@ -103,6 +104,31 @@ async def test_the_stack_unwinds_in_reverse_after_the_response() -> None:
 
     await app.test_client().get("/")
     assert order == ["second", "first"]
+
+
+async def test_a_client_that_goes_after_its_response_cancels_no_cleanup(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "trio_ollama.access")
+    app = App("cleanup")
+    go, done = trio.Event(), trio.Event()
+
+    async def clean_up() -> None:
+        await go.wait()
+        done.set()
+
+    @app.get("/")
+    async def view() -> str:
+        request_stack().push_async_callback(clean_up)
+        return "x"
+
+    async with serving(app) as server, await server.connect() as client:
+        await client.send(get("/"))
+        assert (await client.response()).body == b"x"
+        await client.close()
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        go.set()
+        with trio.fail_after(1):
+            await done.wait()
+    assert " 200 " in caplog.text
 
 
 async def test_an_error_beside_a_cancellation_is_logged(caplog: pytest.LogCaptureFixture) -> None:

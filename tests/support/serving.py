@@ -22,7 +22,7 @@ from trio_ollama.server.streaming import NDJSON, stream_response
 SOON = 1.0
 """Seconds; what takes milliseconds here may take this long on a busy machine."""
 
-FLOOD = b"f" * 65_535 + b"\n"
+FLOOD = b"f" * 4_095 + b"\n"
 
 
 class Visit:

@@ -131,12 +131,12 @@ class Connection:
         async with self._writing:
             rest = memoryview(data)
             try:
-                with trio.move_on_after(self._limits.stall) as stall:
+                with trio.CancelScope() as stall:
                     while True:
+                        stall.deadline = trio.current_time() + self._limits.stall
                         rest = rest[await self._socket.send(rest) :]
                         if not rest:
                             break
-                        stall.deadline = trio.current_time() + self._limits.stall
             except OSError:
                 self._abort("the client disconnected")
             except trio.ClosedResourceError:

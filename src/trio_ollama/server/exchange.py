@@ -46,10 +46,7 @@ class Exchange:
     async def put(self, message: Any) -> None:
         """Take the next ASGI message for the request; waits while it does not read its body."""
         if message["type"] == "http.disconnect":
-            # Also sent at the end of every response, where it is no news (1.7: taking it for a disconnect skips the
-            # end of the response). Either way nobody will read the rest of the body.
-            self._receiver.close()
-            return
+            return  # comes at the end of every response, too; a client that left is told by `leave`
         with contextlib.suppress(trio.BrokenResourceError):  # answered without reading all of its body
             await self._sender.send(message)
 

@@ -14,10 +14,6 @@ import trio
 __all__ = ["AddressError", "Bound", "open_listeners"]
 
 BACKLOG = 512
-UNSENT = 64 * 1024
-"""Bytes that the kernel takes before the network has: a client that does not read is noticed after so much, not after
-megabytes, and its producer is held back."""
-
 ABSENT = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 """This machine has no such address; no reason to fail while there is another one to listen on."""
 
@@ -103,13 +99,12 @@ def _listen(family: int, host: str, port: int, only_ipv6: bool, unacknowledged: 
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_ipv6)
-        # Accepted sockets inherit all of these.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Accepted sockets inherit these. TCP_NODELAY, and TCP_NOTSENT_LOWAT that makes a client which does not read
+        # felt after some kilobytes instead of megabytes, are set on each of them by `trio.SocketStream`.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         milliseconds = int(min(unacknowledged, 86_400.0) * 1000)
         for name, value in (
             ("TCP_USER_TIMEOUT", milliseconds),
-            ("TCP_NOTSENT_LOWAT", UNSENT),
             # A client that vanished without a word is noticed within a minute even when nothing is sent.
             ("TCP_KEEPIDLE", 30),
             ("TCP_KEEPINTVL", 10),

@@ -41,7 +41,10 @@ class ChunkSource(Protocol):
 
 
 class StreamingBody(ResponseBody):
-    """A plain iterator over `first` and then the source; no generator, whose `finally` might never run (R76)."""
+    """A plain iterator over `first` and then the source; no generator, whose `finally` might never run (R76).
+
+    Quart leaves it before it sends the end, so a client that has seen the end finds everything released.
+    """
 
     def __init__(self, first: bytes, source: ChunkSource) -> None:
         self._first: bytes | None = first
@@ -67,7 +70,6 @@ class StreamingBody(ResponseBody):
         else:
             chunk = await self._source.receive()
         if not chunk:
-            self._source.close()  # before the end is sent: a client that has seen the end finds everything released
             raise StopAsyncIteration
         return chunk
 
