@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from trio_ollama.models.capabilities import capabilities
 from trio_ollama.models.errors import BrokenModelError, InvalidNameError, ModelNotFoundError
@@ -18,6 +18,8 @@ from trio_ollama.server.facts import model_facts
 from trio_ollama.server.services import Services
 
 __all__ = ["WORDS", "Target", "Words", "find", "find_target", "parse_name"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,29 +79,31 @@ def parse_name(given: str, words: Words) -> ModelName:
 
 async def find(services: Services, given: str, words: Words) -> Model:
     """The model of that name in the store. Raises `ApiError`, or what the store says of a broken one."""
-    name = parse_name(given, words)
-    try:
-        return await services.in_thread(services.store.resolve, name)
-    except ModelNotFoundError:
-        status, form = words.absent
-        raise ApiError(status, form.format(given=given, short=name.short)) from None
+    return await _find(services, given, words, lambda model: model)
 
 
 async def find_target(services: Services, given: str, words: Words) -> Target:
     """The model of that name, ready to be run: refuses the kinds that no runner of ours can host."""
-    model = await find(services, given, words)
-    if model.config.remote_host:
-        raise ApiError(403, "ollama cloud is disabled: remote model is unavailable")
-    if model.format == "safetensors":
-        raise ApiError(400, "this model requires MLX support, but the MLX runtime is not available")
 
-    digest, path = model.weights_digest, model.weights_path
-    if digest is None or path is None:
-        raise BrokenModelError(f"model '{model.name.short}' has no weights")
-
-    def read() -> Target:
-        metadata = services.metadata.get(digest, path)
+    def target(model: Model) -> Target:
+        if model.config.remote_host:
+            raise ApiError(403, "ollama cloud is disabled: remote model is unavailable")
+        if model.format == "safetensors":
+            raise ApiError(400, "this model requires MLX support, but the MLX runtime is not available")
+        if model.weights_digest is None or model.weights_path is None:
+            raise BrokenModelError(f"model '{model.name.short}' has no weights")
+        metadata = services.metadata.get(model.weights_digest, model.weights_path)
         able = frozenset(capabilities(model, metadata))
         return Target(model, metadata, able, model_facts(model, metadata, able), given)
 
-    return await services.in_thread(read)
+    return await _find(services, given, words, target)
+
+
+async def _find(services: Services, given: str, words: Words, use: Callable[[Model], T]) -> T:
+    """Resolve a name and go on with `use`, all in one visit to a thread."""
+    name = parse_name(given, words)
+    try:
+        return await services.in_thread(lambda: use(services.store.resolve(name)))
+    except ModelNotFoundError:
+        status, form = words.absent
+        raise ApiError(status, form.format(given=given, short=name.short)) from None
