@@ -6,8 +6,10 @@ import math
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -197,15 +199,84 @@ async def test_what_a_wrapper_leaves_behind_dies_with_it(tmp_path: Path, spec: S
     """R71: the group goes with the leader."""
     note = tmp_path / "grandchild"
     binary = write_double(tmp_path, before=f'sleep 1000 & echo $! > "{note}"')
-    with runner_factory("external", binary, tmp_path) as factory:
-        async with running(factory, spec()) as (runner, _):
+    with runner_factory("external", binary, tmp_path) as factory, trio.fail_after(PATIENCE):
+        runner = factory.spawn(spec())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(runner.serve)
+            await runner.ready(PATIENCE)
             grandchild = os.pidfd_open(int(note.read_text()))
             os.kill(runner.pid, signal.SIGKILL)
-    try:
-        with trio.fail_after(PATIENCE):
+        try:
             await trio.lowlevel.wait_readable(grandchild)
-    finally:
-        os.close(grandchild)
+        finally:
+            os.close(grandchild)
+
+
+SCRIPTED = """
+import http.server, json, socketserver, sys
+sys.stderr.write(SAYS + "\\n")
+sys.stderr.flush()
+answers = ANSWERS
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        status, body = answers.pop(0) if len(answers) > 1 else answers[0]
+        if self.path == "/props":
+            status, body = 200, {"default_generation_settings": {"n_ctx": 7}}
+        raw = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+    def address_string(self):
+        return "unix"
+    def log_message(self, *_):
+        pass
+socketserver.UnixStreamServer(sys.argv[sys.argv.index("--host") + 1], Handler).serve_forever()
+"""
+
+
+def scripted(folder: Path, says: str, *answers: tuple[int, Any]) -> Path:
+    """A binary that writes a line and answers /health with each of `answers`, the last one for ever."""
+    program = folder / "program.py"
+    program.write_text(SCRIPTED.replace("SAYS", repr(says)).replace("ANSWERS", repr(list(answers))))
+    binary = folder / "scripted"
+    binary.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{program}" "$@"\n')
+    binary.chmod(0o755)
+    return binary
+
+
+OK = (200, {"status": "ok"})
+LOADING = (503, {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}})
+FAILING = (500, {"error": {"message": "unhappy", "code": 500}})
+
+
+@pytest.mark.parametrize(
+    ("says", "answers"),
+    [
+        ("cudaMalloc failed: out of memory", (LOADING, LOADING, OK)),
+        ("failed to allocate compute buffers, retrying without pipeline parallelism", (FAILING, FAILING, OK)),
+        ("error: harmless", (FAILING, (503, {"status": "no slot available"}), (503, {"status": "loading model"}), OK)),
+    ],
+)
+async def test_complaints_of_a_load_that_succeeds_are_forgotten(
+    tmp_path: Path, spec: SpecMaker, says: str, answers: tuple[tuple[int, Any], ...]
+) -> None:
+    """R52."""
+    with runner_factory("external", scripted(tmp_path, says, *answers), tmp_path) as factory:
+        async with running(factory, spec()) as (runner, report):
+            assert report.context == 7
+    assert runner.exited is not None
+    assert runner.exited.lines == ()
+
+
+async def test_memory_that_runs_out_before_the_end_of_the_process(tmp_path: Path, spec: SpecMaker) -> None:
+    """R52: the child lives and says that it failed; its end is not waited for."""
+    binary = scripted(tmp_path, "cudaMalloc failed: out of memory", FAILING)
+    with runner_factory("external", binary, tmp_path) as factory:
+        async with started(factory, spec()) as runner:
+            with pytest.raises(LoadFailedError, match=r"reported out-of-memory during startup: .*cudaMalloc") as failed:
+                await runner.ready(PATIENCE)
+    assert failed.value.out_of_memory
 
 
 async def test_a_call_to_a_child_that_breaks_off(tmp_path: Path, spec: SpecMaker) -> None:
