@@ -6,7 +6,6 @@ import contextlib
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator
-from functools import partial
 from typing import Any
 
 import trio
@@ -175,7 +174,7 @@ async def serving(app: Callable[..., Any], limits: Limits | None = None) -> Asyn
             await serve(app, bound.listeners, limits, shutdown=server.shutdown, task_status=task_status)
             server.stopped.set()
 
-        await nursery.start(partial(run))
+        await nursery.start(run)
         yield server
         server.shutdown.set()
         with trio.fail_after(limits.drain + SOON):
