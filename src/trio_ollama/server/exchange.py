@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -36,9 +37,12 @@ class Exchange:
         self._left = False
         self._complete = False
         self._status = 0
+        self._length = math.inf
+        """Bytes of the body that are still to come, if the response says how many."""
 
     def leave(self, reason: str) -> None:
-        """The client is gone: cancel the request, unless its whole response has been taken already."""
+        """The client is gone: cancel the request, unless all of its response is on the way: it may have read that to
+        the end and left before the application has taken its last step."""
         if not self._complete:
             self._left = True
             self._cancel_scope.cancel(reason)
@@ -77,6 +81,9 @@ class Exchange:
             return
         if message["type"] == "http.response.start":
             self._status = message["status"]
+            lengths = [int(value) for name, value in message["headers"] if name.lower() == b"content-length"]
+            self._length = lengths[0] if lengths else math.inf
+        elif message["type"] == "http.response.body":
+            self._length -= len(message.get("body", b""))
+            self._complete = self._length <= 0 or not message.get("more_body", False)
         await self._respond(message)
-        if message["type"] == "http.response.body" and not message.get("more_body", False):
-            self._complete = True
