@@ -44,7 +44,7 @@ WORDS: Final[Mapping[str, Words]] = MappingProxyType(
         "create": Words(empty=(400, "invalid model name")),
     }
 )
-"""The table of the compatibility specification, one row per route."""
+"""Ollama's own words, one row per route."""
 
 
 @dataclass(frozen=True, slots=True)

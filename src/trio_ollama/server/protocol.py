@@ -32,7 +32,7 @@ def make_config(limits: Limits) -> Config:
 
 
 class Http1Protocol(H11Protocol):
-    """HTTP/1.1 and 1.0 only: no h2c, no HTTP/2 preface, no WebSocket (each can be made to crash hypercorn, 2.5).
+    """HTTP/1.1 and 1.0 only: no h2c, no HTTP/2 preface, no WebSocket (each can be made to crash hypercorn).
 
     `H11Protocol` waits inside its event loop while a client sends ahead, and so sees no disconnect until the response
     is done (R73). Here `pump` returns instead, the connection keeps reading, and the end of the response starts a pump

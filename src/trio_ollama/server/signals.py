@@ -18,7 +18,7 @@ async def watch_signals(
     """On the first SIGINT or SIGTERM set `drain`; on the next one cancel `root`, which cleans up and leaves at once.
 
     Start it before anything that must not be left behind: without it a SIGTERM ends the process where it stands, and
-    children of it go on (D10). Runs until cancelled.
+    children of it go on. Runs until cancelled.
     """
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()

@@ -1,4 +1,4 @@
-"""What the planner decides, and why: every decision carries its reason as an enum plus the facts (design 4.1)."""
+"""What the planner decides, and why: every decision carries its reason as an enum plus the facts."""
 
 from __future__ import annotations
 

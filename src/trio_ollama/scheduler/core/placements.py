@@ -2,7 +2,7 @@
 
 Order: single GPUs that hold it in full, else the best group in full, else partial offload on the best group with the
 rest in RAM; a machine without GPUs, or `num_gpu` 0, has RAM only. What fits is judged by *base*, the bytes there are
-when all our runners are gone; when to start is the planner's question (planner.md, section 1).
+when all our runners are gone; when to start is the planner's question (docs/scheduler.md).
 """
 
 from __future__ import annotations

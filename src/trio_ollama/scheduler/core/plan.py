@@ -6,7 +6,7 @@ no later request and is stopped in the step in which it has no lease. Claims and
 vanish with it. A later load may only use bytes that no earlier waiter needs.
 
 Pure: reads the fleet, changes nothing, returns decisions that their owner applies in the same synchronous step.
-The rules are numbered as in the docs (planner rules 0 to 10, steps A to D).
+Rules 0 to 10, steps A to D, rows and faults are those of docs/scheduler.md.
 """
 
 from __future__ import annotations
@@ -333,7 +333,7 @@ class _Pass:
     # -- places, claims, outcomes ---------------------------------------------------------------------------------
 
     def _goes(self, runner: Runner) -> None:
-        """Count what `runner` holds as coming back with its last request; only once (planner.md, fault c)."""
+        """Count what `runner` holds as coming back with its last request; only once (fault c of the docs)."""
         if runner.gen not in self.going:
             self.going.add(runner.gen)
             self.candidates.remove(runner.gen)

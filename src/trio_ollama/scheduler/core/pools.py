@@ -1,4 +1,4 @@
-"""How many bytes of each resource there are at one moment: the pools the planner draws from (planner.md, section 1)."""
+"""How many bytes of each resource there are at one moment: the pools the planner draws from (docs/scheduler.md)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Pools:
             id_ = device.id
             free = min(device.reported_free, saturating_sub(device.total, reserved[id_]))
             self.now[id_] = saturating_sub(free, device.overhead)
-            # Stuck bytes are neither coming back nor there (planner.md, fault a).
+            # Stuck bytes are neither coming back nor there (fault a of docs/scheduler.md).
             there = min(device.total, device.reported_free + reserved[id_])
             self.base[id_] = saturating_sub(saturating_sub(there, stuck[id_]), device.overhead)
         self.now[MODELS] = saturating_sub(model_limit, reserved[MODELS])

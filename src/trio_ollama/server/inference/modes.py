@@ -45,7 +45,7 @@ def parse_think(value: object) -> Think:
 
 
 def parse_format(value: object) -> Format:
-    """Checked `format` of a native request. Raises `ApiError` 400 (decisions: upstream says 500)."""
+    """Checked `format` of a native request. Raises `ApiError` 400, where upstream says 500."""
     match value:
         case None | "":
             return None

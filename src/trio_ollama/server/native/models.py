@@ -126,7 +126,7 @@ async def delete() -> Response:
 
 
 def _delete(at: Services, name: ModelName) -> str:
-    """Remove the manifest; returns the key of the runner to drain, or nothing (R30, seed-map G08)."""
+    """Remove the manifest; returns the key of the runner to drain, or nothing (R30, G08)."""
     try:
         model = at.store.resolve(name)
     except BrokenModelError:
