@@ -14,7 +14,7 @@ from typing import Any, Final
 from trio_ollama.scheduler.core import events as ev
 from trio_ollama.scheduler.core.config import wanted
 from trio_ollama.scheduler.core.decisions import Abort, Claim, Decision, Drain, Grant, Refuse, StartLoad, Wait
-from trio_ollama.scheduler.core.effects import Effect
+from trio_ollama.scheduler.core.effects import Effect, Rearm
 from trio_ollama.scheduler.core.fleet import Fleet
 from trio_ollama.scheduler.core.lifecycle import State
 from trio_ollama.scheduler.core.records import Lease, Runner, Waiter
@@ -42,10 +42,13 @@ def gib(amount: float) -> int:
 
 
 def demand(name: str, size: float, *, ctx: int | None = None, keep: int | None = None, **changes: Any) -> Demand:
-    """A wish for model `name` of `size` GiB; `ctx` makes the context explicit, other options go to `LoadOptions`."""
+    """A wish for model `name` of `size` GiB, with an automatic context unless it has a `ctx`.
+
+    Other options go to `LoadOptions`.
+    """
     slot = changes.pop("slot", True)
     facts = ModelFacts(name, name, f"/models/{name}", file_size=gib(size), architecture="llama", layers=32)
-    options = LoadOptions(num_ctx=ctx or 4096, num_ctx_auto=ctx is None, **changes)
+    options = LoadOptions(num_ctx_auto=ctx is None, **({"num_ctx": ctx} if ctx else {}) | changes)
     return Demand(facts, options, keep, slot)
 
 
@@ -148,6 +151,21 @@ class FleetBuilder:
         self.fleet._last_seq = seq - 1
         return self.fleet.arrive(demand(name, size, **wish), self.now)
 
+    def passes(self, duration: int) -> None:
+        """Time goes by, in nanoseconds; the timers that are due fire."""
+        self.now += duration
+        for runner in list(self.fleet.runners.values()):
+            if runner.deadline is not None and runner.deadline <= self.now:
+                self.fleet.expire(runner.gen, self.now)
+
+    def leaves(self, seq: int) -> None:
+        """The client of a request goes, at whatever stage it is."""
+        self.fleet.leave(seq, self.now)
+
+    def releases(self, seq: int, *, settled: bool = True, served: bool = True) -> None:
+        """A lease ends."""
+        self.fleet.release(seq, self.now, settled=settled, served=served)
+
     def looks(self) -> None:
         """Fresh figures come in, nothing else: one event without a change of its own."""
         self.fleet.report(self.fleet.devices, self.now, self.now)
@@ -200,7 +218,8 @@ class FleetBuilder:
         }
 
     def effects(self) -> list[Effect]:
-        return self.fleet.take_effects()
+        """What the shell is asked to do since the last look, without the setting of timers."""
+        return [effect for effect in self.fleet.take_effects() if not isinstance(effect, Rearm)]
 
     def state(self, name: str) -> State:
         return self.of(name).state

@@ -240,7 +240,7 @@ class Fleet:
         self._publish(ev.RunnerLoaded(now, runner.model.name, gen, runner.pid, took, total_bytes, gpu_bytes, counted))
         self._replan()
         if runner.closed_after is not None and runner.state is State.READY:
-            # Stopped during its load: whoever it was for has its lease now (R26; planner.md, fault d).
+            # Stopped during its load: whoever it was for has its lease now (R26; fault d of the docs).
             self._drain(runner, runner.drain_because or Because.STOPPED, None)
             self._replan()
 
@@ -368,15 +368,12 @@ class Fleet:
     # -- inside a step ------------------------------------------------------------------------------------------
 
     def _replan(self) -> None:
-        """Planner passes until nothing more follows.
-
-        Each further pass has a load, an abort, a drain or a refusal behind it: bounded by the runners and waiters.
-        """
+        """Planner passes until nothing more follows: bounded, as each further pass has something behind it."""
         for _ in range(3 + len(self.runners) + len(self.waiters)):
             decisions = plan(self)
             self._apply(decisions)
-            acted = any(isinstance(decision, StartLoad | Abort | Drain | Refuse) for decision in decisions)
-            if not self._settle_idle() and not acted:
+            ended = self._settle_idle()
+            if not ended and not any(_has_consequences(decision) for decision in decisions):
                 break
         else:
             raise AssertionError("the planner does not come to rest")
@@ -616,6 +613,17 @@ class Fleet:
 
     def _publish(self, event: ev.Event) -> None:
         self._on_event(event)
+
+
+def _has_consequences(decision: Decision) -> bool:
+    """Whether others may fare differently after it. A last call makes a runner busy that was claimed while idle."""
+    match decision:
+        case StartLoad() | Abort() | Drain() | Refuse():
+            return True
+        case Grant(because=because):
+            return because is Because.LAST_CALL
+        case _:
+            return False
 
 
 def _reduced(config: LaunchConfig, retry: OomRetry) -> LaunchConfig:

@@ -113,9 +113,12 @@ class _Pass:
         self.slots: dict[int, int] = {}
         self.claimed: dict[int, int] = {}
         """By generation, the waiter that wants it gone."""
+        self.claimants: set[int] = set()
         self.last_call: set[int] = set()
         """Runners whose claim is new: waiters that are here already may still join, within the budget."""
         self.reloading: set[int] = set()
+        self.spared: set[int] = set()
+        """Claimed on old figures: not stopped before there are fresh ones."""
         self.going: set[int] = set()
         """Runners whose bytes are counted as coming back already."""
         self.fronts: dict[str, int] = {}
@@ -141,7 +144,7 @@ class _Pass:
             if waiter.seq not in self.decided:
                 self._consider(waiter)  # step C
         for gen, seq in self.claimed.items():
-            if not runners[gen].busy and gen not in self.granted:  # step D
+            if not runners[gen].busy and gen not in self.granted and gen not in self.spared:  # step D
                 because = Because.RELOAD_FOR if gen in self.reloading else Because.EVICTED_FOR
                 self.decisions.append(Drain(gen, because, seq))
         return tuple(self.decisions)
@@ -240,7 +243,7 @@ class _Pass:
             self._hold(q, Because.RUNNER_CLAIMED, by=by)
         elif runner.state is State.DRAINING:
             self._hold(q, Because.PREDECESSOR_DRAINING, by=gen)
-        elif not runner.open_to(q.seq):
+        elif runner.state is State.READY and not runner.open_to(q.seq):
             self._hold(q, Because.PREDECESSOR_DRAINING, by=gen, leaving=runner)
         elif runner.stuck:
             self._refuse(q, Because.PREDECESSOR_STUCK, f"pid {runner.pid}")
@@ -272,12 +275,14 @@ class _Pass:
         if found is None:
             return self._hold(q, Because.BEHIND, claim=must_go, must_go=must_go)  # 10
         placement, claim = found
-        if not claim <= kept and not self.fleet.facts_fresh:
-            # Nobody goes for figures from before the last exit; decided again when fresh ones arrive (R35).
-            return self._hold(q, Because.MEASURING, claim=kept, must_go=must_go)
         self._claim(q, claim, must_go)
         self._keep(q, placement.need, pools.later, pools.soon, pools.now)
-        if claim:
+        undecided = q.wait is not None and q.wait.because is Because.MEASURING
+        if (undecided or not claim <= kept) and not self.fleet.facts_fresh:
+            # Closed to others, but nobody is stopped for old figures; decided again when fresh ones arrive (R35).
+            self.spared |= claim
+            self._wait(q, Because.MEASURING)
+        elif claim:
             self._wait(q, because, by=min(claim))
         else:
             self._wait(q, Because.MEMORY_DRAINING)
@@ -340,6 +345,7 @@ class _Pass:
             self.pools.going(runner.held())
 
     def _claim(self, q: Waiter, gens: frozenset[int], must_go: frozenset[int]) -> None:
+        self.claimants.add(q.seq)
         for gen in sorted(gens):
             self._goes(self.fleet.runners[gen])
             self.claimed[gen] = q.seq
@@ -369,7 +375,7 @@ class _Pass:
         must_go: frozenset[int] = NOTHING,
     ) -> None:
         """Keep a place on the first placement, so that later loads leave these bytes alone (rows 11, 17)."""
-        if because is not Because.MEASURING and self._queue_full(q):
+        if self._queue_full(q):
             return self._refuse(q, Because.QUEUE_FULL)
         if leaving is not None:
             self._goes(leaving)
@@ -386,7 +392,7 @@ class _Pass:
         return self._wait(q, because, by=by)
 
     def _wait(self, q: Waiter, because: Because, *, by: int | None = None) -> None:
-        if q.claim and q.seq not in self.claimed.values():
+        if q.claim and q.seq not in self.claimants:
             self.decisions.append(Claim(q.seq, NOTHING))  # what it claimed before is open again
         if q.wait is None or q.wait.because is not because or q.wait.by != by:
             self.decisions.append(Wait(q.seq, because, by=by))
