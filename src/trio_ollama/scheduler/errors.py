@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trio_ollama.runners.contract import LoadFailedError, RunnerError
+from trio_ollama.runners.contract import LoadFailedError, RunnerError, looks_like_out_of_memory
 
 from .core.decisions import Because
 from .core.events import human_bytes
@@ -57,7 +57,7 @@ class ForcedStopError(RunnerError):
     """The runner was stopped under this request."""
 
 
-def refusal(because: Because, facts: str, model: str, out_of_memory: bool = False) -> Exception:
+def refusal(because: Because, facts: str, model: str) -> Exception:
     """The exception for a refused waiter of `model`."""
     match because:
         case Because.QUEUE_FULL:
@@ -74,4 +74,4 @@ def refusal(because: Because, facts: str, model: str, out_of_memory: bool = Fals
                 f'model "{model}" is unavailable: its previous runner ({facts}) has not exited'
             )
         case _:
-            return LoadFailedError(facts, out_of_memory=out_of_memory)
+            return LoadFailedError(facts, out_of_memory=looks_like_out_of_memory(facts))

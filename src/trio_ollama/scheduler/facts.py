@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 import trio
 
@@ -11,6 +12,9 @@ from trio_ollama.hardware.contract import CPU, DeviceReport, Hardware, MemoryRep
 from .core.values import DeviceFacts
 
 __all__ = ["HardwareFacts"]
+
+RETRY: Final = 0.25
+"""Seconds."""
 
 log = logging.getLogger("trio_ollama.scheduler")
 
@@ -25,7 +29,8 @@ class HardwareFacts:
         self._hardware = hardware
         self._overhead = overhead
         self._deadline = deadline
-        self._gpus: tuple[DeviceReport, ...] = ()
+        self._gpus: tuple[DeviceReport, ...] | None = None
+        """None: no query has succeeded yet, so nobody knows whether there are any."""
         self._memory = UNKNOWN_MEMORY
         self._asked = 0
         self._answered = 0
@@ -38,13 +43,17 @@ class HardwareFacts:
             with trio.move_on_after(self._deadline):
                 memory = await self._hardware.memory()
                 gpus = await self._hardware.devices()
+                while gpus is None and self._gpus is None:
+                    # Without a last good answer, giving up would put the next load on the CPU for good (R65).
+                    await trio.sleep(RETRY)
+                    gpus = await self._hardware.devices()
         except Exception:
             log.exception("a query of the hardware failed")
         if asked > self._answered:  # else a later query was quicker
             self._answered = asked
             self._memory = memory or self._memory
             if gpus is not None:
-                known = {gpu.id: gpu for gpu in self._gpus}
+                known = {gpu.id: gpu for gpu in self._gpus or ()}
                 self._gpus = tuple(_with_free(gpu, known.get(gpu.id)) for gpu in gpus)
         return self.facts()
 
@@ -61,7 +70,7 @@ class HardwareFacts:
                 gpu.compute,
                 gpu.driver,
             )
-            for gpu in self._gpus
+            for gpu in self._gpus or ()
         )
         return (*gpus, DeviceFacts(CPU, self._memory.total, self._memory.free, library="cpu"))
 

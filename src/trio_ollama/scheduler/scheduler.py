@@ -70,15 +70,16 @@ class Scheduler:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Own all runners until cancelled; every child is reaped by then."""
-        try:
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
                 await self.measure()
                 nursery.start_soon(self._measure, name="measure")
                 task_status.started()
                 await trio.sleep_forever()
-        finally:
-            self.close()  # whoever still waits is told so
+            finally:
+                # Before the nursery takes nobody any more: whoever still waits, or comes now, is told so (R68).
+                self.close()
 
     # -- requests -----------------------------------------------------------------------------------------------
 

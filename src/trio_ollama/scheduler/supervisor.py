@@ -182,15 +182,18 @@ class Supervisor:
         await self._scheduler.measure()
 
     async def _keep_time(self) -> None:
-        """Keep-alive while idle, and the bound D on a drain in which nobody gets anything (R81)."""
-        fleet, drain_limit = self._scheduler.fleet, self._limits.drain_progress
-        drained_since = math.inf
+        """Keep-alive while idle; and while somebody waits for its requests to end, the bound D on getting nothing.
+
+        Both a drain and a claim are such a wait: neither may last for ever because the child hangs (R81, I21).
+        """
+        fleet, limit = self._scheduler.fleet, self._limits.drain_progress
+        awaited_since = math.inf
         while True:
             self._rearmed = rearmed = trio.Event()
-            draining = self.record.state is State.DRAINING
-            drained_since = min(drained_since, trio.current_time()) if draining else math.inf
-            if draining:
-                deadline = max(drained_since, self._progress_at) + drain_limit
+            awaited = self.record.state is State.DRAINING or self.record.claimed_by is not None
+            awaited_since = min(awaited_since, trio.current_time()) if awaited else math.inf
+            if awaited:
+                deadline = max(awaited_since, self._progress_at) + limit
             elif self.record.deadline is not None:
                 deadline = self.record.deadline / 1e9
             else:
@@ -200,10 +203,10 @@ class Supervisor:
                 continue
             # Requests of this very instant come first (R21).
             await trio.lowlevel.checkpoint()
-            if not draining:
+            if not awaited:
                 self._step(fleet.expire, self.gen)
-            elif trio.current_time() >= max(drained_since, self._progress_at) + drain_limit:
-                self._scheduler.kill(self.gen, Because.HUNG, f"no answer from the model for {drain_limit:g} s")
+            elif not rearmed.is_set() and trio.current_time() >= max(awaited_since, self._progress_at) + limit:
+                self._scheduler.kill(self.gen, Because.HUNG, f"no answer from the model for {limit:g} s")
 
     async def _stop_sequence(self, process: Runner) -> None:
         """SIGTERM, G, SIGKILL, K, then give up and say so (R71). Ends early with the process."""

@@ -26,7 +26,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Rearm:
-    """The generation's keep-alive deadline, or its draining, changed."""
+    """The generation's keep-alive deadline, its draining, or somebody's claim on it changed."""
 
     gen: int
 

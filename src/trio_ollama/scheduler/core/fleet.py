@@ -344,9 +344,17 @@ class Fleet:
         self._replan()
 
     def close(self, now: int) -> None:
-        """Shutting down: nobody new, no spawn (I25); leases go on."""
+        """Shutting down: nobody new, no spawn (I25), and whoever waits is told so; work that has begun goes on."""
         self.now = now
         self.closing = True
+        for runner in self.runners.values():
+            for seq in [seq for seq in runner.slot_queue if runner.leases[seq].demand.slot]:
+                runner.slot_queue.remove(seq)
+                del runner.leases[seq], self._leases[seq]
+                self._publish(ev.RequestRefused(now, runner.model.name, seq, Because.SHUTTING_DOWN, ""))
+                self._emit(Refused(seq, Because.SHUTTING_DOWN, ""))
+            if not runner.leases and runner.state is State.DRAINING:
+                self._stop(runner)
         self._replan()
 
     def report(self, devices: Sequence[DeviceFacts], started: int, now: int) -> None:
@@ -415,6 +423,8 @@ class Fleet:
                 self.runners[gen].claimed_by = None
         for gen in sorted(gens):
             self.runners[gen].claimed_by = waiter.seq
+        for gen in sorted(waiter.claim ^ gens):
+            self._emit(Rearm(gen))  # somebody waits for its requests to end, or no longer (R81)
         waiter.claim = gens
 
     def _apply(self, decisions: Sequence[Decision]) -> None:
