@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ from .hardware import GIB, SimulatedHardware
 from .invariants import leftovers, violations
 from .runners import SimulatedRunner, SimulatedRunnerFactory
 
-__all__ = ["GIB", "GPU", "World", "open_world"]
+__all__ = ["GIB", "GPU", "World", "open_world", "running"]
 
 GPU = "GPU-0"
 """The usual machine has one, of 24 GiB."""
@@ -100,12 +100,19 @@ class World:
         """Until nothing can happen without time passing."""
         await trio.testing.wait_all_tasks_blocked()
 
-    async def quiesce(self) -> None:
-        """Wait for all clients and every finite keep-alive; raises `AssertionError` if anything is left (I24)."""
+    async def quiesce(self, tidy: Callable[[], None] = lambda: None) -> None:
+        """Wait for all clients, call `tidy`, wait for every finite keep-alive.
+
+        Raises `AssertionError` if anything is left (I24).
+        """
         for client in self.clients:
             client.finish()
-        for client in self.clients:
-            await client.ended.wait()
+        with trio.move_on_after(EFFECTIVELY_FOR_EVER):
+            for client in self.clients:
+                await client.ended.wait()
+        waiting = [client.name for client in self.clients if not client.ended.is_set()]
+        assert not waiting, f"{waiting} wait for ever"
+        tidy()
         await trio.sleep(EFFECTIVELY_FOR_EVER)
         self.assert_empty()
         for client in self.clients:
@@ -134,9 +141,15 @@ class World:
 async def open_world(
     gpus: Mapping[str, int] | None = None, *, ram: int = 64 * GIB, **rest: Any
 ) -> AsyncGenerator[World, None]:
-    """A world with a running scheduler. At the end everything is cancelled, and must be gone then."""
+    """A world with a running scheduler; `rest` as in `World`."""
     hardware = SimulatedHardware({GPU: 24 * GIB} if gpus is None else gpus, ram=ram)
-    world = World(hardware, **rest)
+    async with running(World(hardware, **rest)) as world:
+        yield world
+
+
+@asynccontextmanager
+async def running(world: World) -> AsyncGenerator[World, None]:
+    """Run the scheduler of `world`. At the end everything is cancelled, and must be gone then."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(world.host, name="scheduler")
         await world.rest()
