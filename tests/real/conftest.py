@@ -15,6 +15,10 @@ from tests.support.tiny_gguf import write_tiny_gguf
 
 StartDaemon = Callable[..., RealDaemon]
 
+ONE_THREAD = {"num_thread": 1}
+"""Parameters of all models here. Threads of llama.cpp spin while they wait for each other: with as many of them as
+cores, a machine that does anything else makes each token take a time slice or two."""
+
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
@@ -32,7 +36,7 @@ def store(tmp_path: Path, tiny_models: dict[str, bytes]) -> Path:
     """A store as Ollama would leave it, with the tiny models."""
     made = OllamaStore(tmp_path / "models")
     for name, weights in tiny_models.items():
-        made.add(f"{name}:latest", weights)
+        made.add(f"{name}:latest", weights, params=ONE_THREAD)
     return made.root
 
 

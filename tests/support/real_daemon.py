@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import psutil
 
@@ -25,6 +26,9 @@ class RealDaemon:
     `variables` are environment variables of the daemon. Its log is in `log`, for messages of failed tests.
     """
 
+    module = "trio_ollama.cli"
+    """What is run, with the argument `serve`."""
+
     def __init__(self, store: Path, **variables: str) -> None:
         self.store = store
         self.log_path = store.parent / f"{store.name}.log"
@@ -32,7 +36,7 @@ class RealDaemon:
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
-    def __enter__(self) -> RealDaemon:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -60,7 +64,7 @@ class RealDaemon:
         with self.log_path.open("ab") as log:
             begin = self.log_path.stat().st_size
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "trio_ollama.cli", "serve"],
+                [sys.executable, "-m", self.module, "serve"],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
