@@ -2,7 +2,7 @@
 
     root                                     1st signal: drain, 2nd: cancel root
     ├── signals
-    ├── closing                              refuses new work from the first signal on
+    ├── closing                              refuses new work from the first signal on, ends what takes too long
     ├── scheduler ── runner 1, runner 2, …   outlives the requests, so that they can finish
     └── http ── connections ── requests
 
@@ -90,7 +90,7 @@ async def _run(settings: Settings, bound: Bound, factory: RunnerFactory) -> None
         await root.start(watch_signals, shutdown, root.cancel_scope, name="signals")
         await trio.to_thread.run_sync(_tidy, store, settings.noprune)
         await root.start(scheduler.run, name="scheduler")
-        root.start_soon(_close, shutdown, scheduler, name="closing")
+        root.start_soon(_close, shutdown, scheduler, settings.drain_timeout, name="closing")
         app = create_app(
             settings=settings,
             scheduler=scheduler,
@@ -108,10 +108,16 @@ async def _run(settings: Settings, bound: Bound, factory: RunnerFactory) -> None
     logger.info("stopped")
 
 
-async def _close(shutdown: trio.Event, scheduler: Scheduler) -> None:
-    """From the first signal on nobody new is accepted, and whoever still waits is told so (I25)."""
+async def _close(shutdown: trio.Event, scheduler: Scheduler, drain: float) -> None:
+    """From the first signal on nobody new is accepted, and whoever still waits is told so (I25).
+
+    After `drain` seconds the runners go, so that an answer that is still under way ends with the reason instead of in
+    the middle (R75). No client can hold this up (R70).
+    """
     await shutdown.wait()
     scheduler.close()
+    await trio.sleep(drain)
+    await scheduler.stop_all()
 
 
 def _tidy(store: Store, noprune: bool) -> None:

@@ -15,6 +15,8 @@ class Limits:
     """A client that takes no byte of its response for this long is dropped (R74)."""
     drain: float = 10.0
     """How long requests may go on after shutdown has begun."""
+    last_words: float = 0.5
+    """How long after that: an answer that is cut short then says why, and this is the time to take it."""
     keep_alive: float = 120.0
     """How long a connection may be idle, or take to send the head of a request. Clients with pools race a short one."""
     linger: float = 1.0

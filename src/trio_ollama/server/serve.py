@@ -30,8 +30,8 @@ async def serve(
     """Serve the ASGI application `app` on `listeners`, which are closed when it ends.
 
     After `shutdown`: new connections are refused and idle ones closed at once; requests may go on for `limits.drain`
-    seconds, then they are cancelled and their connections closed. Returns when no connection is left. Cancelling does
-    the last step at once.
+    seconds and have `limits.last_words` more to say that they end, then they are cancelled and their connections
+    closed. Returns when no connection is left. Cancelling does the last step at once.
     """
     config = make_config(limits)
     context = WorkerContext(None)
@@ -57,4 +57,4 @@ async def serve(
             connection.wind_down()
         if connections:
             logger.info("shutting down: %d connections have up to %gs to finish", len(connections), limits.drain)
-        connection_nursery.cancel_scope.deadline = trio.current_time() + limits.drain
+        connection_nursery.cancel_scope.deadline = trio.current_time() + limits.drain + limits.last_words
