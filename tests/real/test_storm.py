@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,8 +65,9 @@ async def visit(daemon: WatchedDaemon, chance: random.Random) -> None:
 
 async def test_nothing_is_left_of_clients_that_left(daemon: WatchedDaemon, record_property: RecordProperty) -> None:
     await answers(daemon, "tiny")  # what is opened once for all is open now
+    loaded_and_idle = await tasks_and_files(daemon)
     await unload(daemon)
-    tasks, files = await at_rest(daemon), daemon.files_and_sockets()
+    idle = await tasks_and_files(daemon)
     log = DaemonLog(daemon.log_path)
 
     chance = random.Random(20_260_101)
@@ -95,19 +97,26 @@ async def test_nothing_is_left_of_clients_that_left(daemon: WatchedDaemon, recor
         assert log.matching(stage), f"the storm never came to {stage!r}"
         record_property(stage, len(log.matching(stage)))
 
+    assert await tasks_and_files(daemon, loaded_and_idle) == loaded_and_idle
     await unload(daemon)
-    await until(lambda: daemon.files_and_sockets() == files, AT_REST, lambda: f"{files} files, as before")
-    assert await at_rest(daemon) == tasks
+    assert await tasks_and_files(daemon, idle) == idle
 
 
-async def at_rest(daemon: WatchedDaemon) -> Counter[str]:
-    """The daemon's tasks when those of connections and runners have ended, as they should soon."""
+Rest = tuple[Counter[str], int]
+
+
+async def tasks_and_files(daemon: WatchedDaemon, expected: Rest | None = None) -> Rest:
+    """The daemon's tasks, and how many files and sockets it has open, once there is no connection, or what is expected.
+
+    After a while at the latest.
+    """
     end = trio.current_time() + AT_REST
     while True:
         tasks = await daemon.tasks()
-        passing = any(name.startswith((CONNECTION, "runner ")) for name in tasks)
-        if not passing or trio.current_time() > end:
-            return tasks
+        found = Counter({re.sub(r"\d+", "N", name): count for name, count in tasks.items()}), daemon.files_and_sockets()
+        rests = CONNECTION not in tasks if expected is None else found == expected
+        if rests or trio.current_time() > end:
+            return found
 
 
 async def answers(daemon: WatchedDaemon, model: str) -> None:
