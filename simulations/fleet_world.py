@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from trio_ollama.scheduler.core import effects as ef
-from trio_ollama.scheduler.core.decisions import Because, Decision
+from trio_ollama.scheduler.core.decisions import Abort, Because, Claim, Decision, Drain, Grant, Refuse, StartLoad, Wait
 from trio_ollama.scheduler.core.events import Event
 from trio_ollama.scheduler.core.fleet import Fleet
 from trio_ollama.scheduler.core.lifecycle import ALIVE
@@ -385,13 +385,32 @@ class World:
     def _decided(self, decision: Decision) -> None:
         self.stats[type(decision).__name__] += 1
         if self._trace is not None:
-            self._trace(f"{self.now / S:10.3f}   {decision}")
+            self._trace(f"{self.now / S:10.3f}   {_line(decision)}")
         self.checks.before_decision(decision)
 
     def _happened(self, event: Event) -> None:
         if self._trace is not None:
             self._trace(f"{self.now / S:10.3f} {event.text()}")
         self.checks.happened(event)
+
+
+def _line(decision: Decision) -> str:
+    """A decision in one line that is the same in every process."""
+    match decision:
+        case Grant(seq=seq, gen=gen, because=because, slot=slot):
+            return f"Grant {seq} generation {gen}{'' if slot else ' without a slot'}: {because.name}"
+        case StartLoad(seq=seq, key=key, placement=placement, because=because):
+            return f"StartLoad {seq} {key} {placement.kind} on {' '.join(placement.gpus)}: {because.name}"
+        case Claim(seq=seq, gens=gens):
+            return f"Claim {seq} generations {sorted(gens)}"
+        case Drain(gen=gen, seq=seq, because=because):
+            return f"Drain generation {gen} for {seq}: {because.name}"
+        case Abort(gen=gen, because=because):
+            return f"Abort generation {gen}: {because.name}"
+        case Refuse(seq=seq, because=because, facts=facts):
+            return f"Refuse {seq}: {because.name} {facts}"
+        case Wait(seq=seq, because=because, by=by):
+            return f"Wait {seq}: {because.name} {'' if by is None else by}"
 
 
 def run(seed: int, *, trace: Callable[[str], None] | None = None) -> World:

@@ -27,6 +27,7 @@ class Candidates:
         self._pools = pools
         self._runners = {runner.gen: runner for runner in runners if runner.state is State.READY}
         self._busy = {gen for gen, runner in self._runners.items() if runner.busy}
+        self._idle_count = len(self._runners) - len(self._busy)
         self._order: list[Runner] | None = None
         self._idle_bytes: dict[str, int] = {}
         self._bytes: dict[str, int] = {}
@@ -50,6 +51,7 @@ class Candidates:
         """A lease of this pass: the runner is busy from now on."""
         if gen in self._runners and gen not in self._busy:
             self._busy.add(gen)
+            self._idle_count -= 1
             self._order = None
 
     def remove(self, gen: int) -> None:
@@ -57,9 +59,22 @@ class Candidates:
         runner = self._runners.pop(gen, None)
         if runner is not None:
             self._order = None
+            self._idle_count -= gen not in self._busy
             # An idle runner's bytes stay in the idle sum: that is an upper bound, only used to dismiss.
             for id_, amount in runner.reservation.items():
                 self._bytes[id_] -= amount
+
+    def within_reach(self, placements: Sequence[Placement]) -> Sequence[Placement]:
+        """Those that could be met if everybody went who still may: a cheap first sieve, in the same order."""
+        now, soon, later, going = self._pools.now, self._pools.soon, self._pools.later, self._bytes
+        met: list[Placement] = []
+        for placement in placements:
+            for id_, amount in placement.need.items():
+                if amount > now.get(id_, 0) + soon.get(id_, 0) + later.get(id_, 0) + going.get(id_, 0):
+                    break
+            else:
+                met.append(placement)
+        return met
 
     def cheapest(
         self, placements: Sequence[Placement], forced: frozenset[int], *, idle_only: bool
@@ -69,7 +84,7 @@ class Candidates:
         Costs, in this order: busy victims, pinned victims, victims, the placement's rank. With `idle_only` what later
         ends of busy runners bring does not count, and no busy runner may be in the claim.
         """
-        if idle_only and not self.idle(forced):
+        if idle_only and not (self._idle_count and self.idle(forced)):
             return None
         going: dict[str, int] = {}
         for gen in sorted(forced):

@@ -456,6 +456,7 @@ class Fleet:
             name = waiter.demand.model.name
             self._publish(ev.RequestWaits(self.now, name, waiter.seq, wait.because, wait.by))
         waiter.wait = wait
+        waiter.behind = wait.by if wait.because is Because.BEHIND_OWN_MODEL else None
         if wait.because is Because.MEASURING:
             self._measuring.add(waiter.seq)
             # It may still turn out to get its load at once, and is not refused before that is known (I13).

@@ -114,8 +114,8 @@ class _Pass:
         self.claimed: dict[int, int] = {}
         """By generation, the waiter that wants it gone."""
         self.claimants: set[int] = set()
-        self.last_call: set[int] = set()
-        """Runners whose claim is new: waiters that are here already may still join, within the budget."""
+        self.last_call: set[str] = set()
+        """Models whose runner has a new claim: waiters that are here already may still join, within the budget."""
         self.reloading: set[int] = set()
         self.spared: set[int] = set()
         """Claimed on old figures: not stopped before there are fresh ones."""
@@ -140,9 +140,12 @@ class _Pass:
                 heir = self._first_interested(runner)  # step B, R44
                 if heir is not None:
                     self._grant(heir, runner, Because.FIRST_OF_LOAD)
-        for waiter in self.fleet.waiters.values():
-            if waiter.seq not in self.decided:
-                self._consider(waiter)  # step C
+        for seq, waiter in self.fleet.waiters.items():
+            front = self.fronts.get(waiter.key)
+            if front is not None and waiter.behind == front and waiter.key not in self.last_call:
+                continue  # it stays where it is: nearly everybody, when many wait
+            if seq not in self.decided:
+                self._consider(waiter, front)  # step C
         for gen, seq in self.claimed.items():
             if not runners[gen].busy and gen not in self.granted and gen not in self.spared:  # step D
                 because = Because.RELOAD_FOR if gen in self.reloading else Because.EVICTED_FOR
@@ -176,9 +179,9 @@ class _Pass:
 
     # -- step C -------------------------------------------------------------------------------------------------
 
-    def _consider(self, q: Waiter) -> None:
+    def _consider(self, q: Waiter, front: int | None) -> None:
         key, fleet = q.key, self.fleet
-        front, runner = self.fronts.get(key), self.newest.get(key)
+        runner = self.newest.get(key)
         if front is None:
             if fleet.closing:  # 0
                 return self._refuse(q, Because.SHUTTING_DOWN)
@@ -205,7 +208,7 @@ class _Pass:
         """Rule 1: a lease on the ready runner of its model, unless somebody earlier wants that gone."""
         gen = runner.gen
         claimed = gen in self.claimed
-        if claimed and not (gen in self.last_call and q.admitted):
+        if claimed and not (q.key in self.last_call and q.admitted):
             return False
         if not runner.open_to(q.seq) or not self._satisfies(runner.config, q):
             return False
@@ -253,18 +256,20 @@ class _Pass:
 
     def _place(self, q: Waiter, must_go: frozenset[int], *, exit_pending: bool) -> None:
         """Rules 6 to 10: start, take a turn, wait for bytes, or claim what is in the way."""
-        pools, placements = self.pools, self._placements(q)
-        if explicit_partial(q.demand.model, q.wanted) and not self.heads.keys().isdisjoint(placements[0].load_lock):
+        pools, wished = self.pools, self.fleet.placements(q, self.pools.base)
+        placements = sorted(self.candidates.within_reach(wished), key=self._by_rank)
+        partial = explicit_partial(q.demand.model, q.wanted)
+        if not placements or (partial and not self.heads.keys().isdisjoint(wished[0].load_lock)):
             return self._hold(q, Because.BEHIND, claim=must_go, must_go=must_go)
         if not must_go:
-            fitting = [placement for placement in placements if pools.fits_now(placement.need)]
+            coming = [placement for placement in placements if pools.fits_soon(placement.need)]
+            fitting = [placement for placement in coming if pools.fits_now(placement.need)]
             if fitting and not exit_pending:  # 6
                 return self._start_or_take_turn(q, fitting)
-            for placement in placements:  # 7
-                if pools.fits_soon(placement.need):
-                    self._keep(q, placement.need, pools.soon, pools.now)
-                    return self._wait(q, Because.MEMORY_RETURNING)
-        kept = must_go.union(gen for gen in q.claim if gen in self.candidates)
+            if coming:  # 7
+                self._keep(q, coming[0].need, pools.soon, pools.now)
+                return self._wait(q, Because.MEMORY_RETURNING)
+        kept = must_go.union(gen for gen in q.claim if gen in self.candidates) if q.claim else must_go
         found = self.candidates.cheapest(placements, must_go, idle_only=True)
         because = Because.EVICTING_IDLE  # 8
         if found is None:
@@ -287,12 +292,12 @@ class _Pass:
         else:
             self._wait(q, Because.MEMORY_DRAINING)
 
-    def _placements(self, q: Waiter) -> tuple[Placement, ...]:
-        """Best first; single GPUs by what was free at the start of the pass, discrete ones before all others (R63)."""
-        found = self.fleet.placements(q, self.pools.base)
-        if len(found) == 1:
-            return found
-        return tuple(sorted(found, key=lambda placement: self.rank[placement.gpus[0]]))
+    def _by_rank(self, placement: Placement) -> int:
+        """Single GPUs by what was free at the start of the pass, discrete ones before all others (R63)."""
+        return self.rank[placement.gpus[0]] if placement.gpus else 0
+
+    def _first_choice(self, q: Waiter) -> Placement:
+        return min(self.fleet.placements(q, self.pools.base), key=self._by_rank)
 
     def _start_or_take_turn(self, q: Waiter, fitting: Sequence[Placement]) -> None:
         unlocked = next((placement for placement in fitting if self.locked.isdisjoint(placement.load_lock)), None)
@@ -326,7 +331,7 @@ class _Pass:
             return self._refuse(q, Because.QUEUE_FULL)
         alone = not self.started and all(runner.stuck for runner in self.fleet.runners.values())
         if alone and self.fleet.facts_fresh:
-            return self._start(q, self._placements(q)[0], Because.OOM_RETRY_ALONE)
+            return self._start(q, self._first_choice(q), Because.OOM_RETRY_ALONE)
         pools = self.pools
         self._claim(q, self.candidates.gens, NOTHING)
         self._keep(q, pools.base, pools.later, pools.soon, pools.now)
@@ -352,7 +357,7 @@ class _Pass:
             if gen in must_go:
                 self.reloading.add(gen)
             if gen not in q.claim:
-                self.last_call.add(gen)
+                self.last_call.add(self.fleet.runners[gen].key)
         if gens != q.claim:
             self.decisions.append(Claim(q.seq, gens))
 
@@ -382,7 +387,7 @@ class _Pass:
         if claim:
             self._claim(q, claim, must_go)
         pools = self.pools
-        self._keep(q, self._placements(q)[0].need, pools.later, pools.soon, pools.now)
+        self._keep(q, self._first_choice(q).need, pools.later, pools.soon, pools.now)
         return self._wait(q, because, by=by)
 
     def _queue(self, q: Waiter, because: Because, *, by: int | None = None) -> None:

@@ -117,10 +117,13 @@ class Waiter:
     """Generations it wants gone; goes with it (planner, row 3)."""
     wait: Wait | None = None
     """The last published reason for waiting."""
+    behind: int | None = None
+    """The earlier waiter for the same model that it stands behind, if that is all it waits for."""
+    key: str = field(init=False)
+    """Of its model."""
 
-    @property
-    def key(self) -> str:
-        return self.demand.model.key
+    def __post_init__(self) -> None:
+        self.key = self.demand.model.key
 
 
 @dataclass(slots=True, eq=False)

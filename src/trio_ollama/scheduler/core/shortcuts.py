@@ -31,8 +31,7 @@ def arrival(fleet: FleetView, q: Waiter) -> Decision | None:
     if before is None or before.wait is None:
         return None
     if before.wait.because is not Because.LOADING:
-        front = before.wait.by if before.wait.because is Because.BEHIND_OWN_MODEL else before.seq
-        wait = Wait(q.seq, Because.BEHIND_OWN_MODEL, by=front)
+        wait = Wait(q.seq, Because.BEHIND_OWN_MODEL, by=before.behind or before.seq)
     elif runner is not None and runner.loading and _serves(runner, q):
         wait = Wait(q.seq, Because.LOADING, by=runner.gen)
     else:

@@ -1,0 +1,221 @@
+"""Where a load may go: the ordered placements, and what holds for every one of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.policy_facts import GIB, config, gpu, model
+from trio_ollama.scheduler.core.lifecycle import State
+from trio_ollama.scheduler.core.memory import predict_vram
+from trio_ollama.scheduler.core.placements import never_fits, placements
+from trio_ollama.scheduler.core.pools import Pools
+from trio_ollama.scheduler.core.records import Runner
+from trio_ollama.scheduler.core.values import MODELS, RAM, DeviceFacts, LaunchConfig, ModelFacts, Placement, Policy
+
+POLICY = Policy()
+
+
+def ram(total: int, **changes: object) -> DeviceFacts:
+    return replace(DeviceFacts(RAM, total, total, library="cpu"), **changes)  # type: ignore[arg-type]
+
+
+def of_size(size: int, **changes: object) -> ModelFacts:
+    """A model that takes exactly `size` bytes, whatever its context."""
+    return model(file_size=size, head_dim=0, **changes)
+
+
+def free(devices: list[DeviceFacts]) -> dict[str, int]:
+    return {**{device.id: max(0, device.reported_free - device.overhead) for device in devices}, MODELS: 3}
+
+
+def place(size: int, devices: list[DeviceFacts], policy: Policy = POLICY, **options: object) -> tuple[Placement, ...]:
+    return placements(of_size(size), config(**options), devices, free(devices), policy)
+
+
+MACHINE = [gpu("a", 10 * GIB), gpu("b", 20 * GIB), ram(64 * GIB)]
+
+
+def test_R63_every_single_gpu_that_holds_the_model_in_full_is_offered() -> None:
+    found = place(8 * GIB, MACHINE)
+    assert [(placement.kind, placement.gpus) for placement in found] == [("single", ("a",)), ("single", ("b",))]
+    assert [placement.gpus for placement in place(8 * GIB + 1, MACHINE)] == [("b",)]
+    assert found[0].need == {"a": 10 * GIB, RAM: 0, MODELS: 1}
+    assert found[0].reservation == {"a": 8 * GIB, RAM: 0, MODELS: 1}
+    assert {placement.main_gpu for placement in found} == {0}
+
+
+def test_R63_what_no_single_gpu_holds_goes_over_the_group_in_proportion() -> None:
+    [group] = place(21 * GIB, MACHINE)
+    assert (group.kind, group.gpus, group.load_lock, group.main_gpu) == ("group", ("a", "b"), {"a", "b"}, None)
+    assert group.reservation == {"a": 7 * GIB, "b": 14 * GIB, RAM: 0, MODELS: 1}
+
+
+def test_R63_spread_takes_the_group_at_once() -> None:
+    [group] = place(8 * GIB, MACHINE, replace(POLICY, spread=True))
+    assert group.kind == "group"
+
+
+def test_R42_the_rest_goes_to_ram_and_loads_there_too() -> None:
+    [partial] = place(30 * GIB, MACHINE)
+    assert partial.kind == "partial"
+    assert partial.need == {"a": 10 * GIB, "b": 20 * GIB, RAM: 6 * GIB, MODELS: 1}
+    assert partial.reservation == {"a": 8 * GIB, "b": 16 * GIB, RAM: 6 * GIB, MODELS: 1}
+    assert partial.load_lock == {"a", "b", RAM}
+
+
+def test_R66_mapped_weights_may_exceed_ram() -> None:
+    [partial] = place(100 * GIB, MACHINE)
+    assert partial.reservation[RAM] == 64 * GIB
+
+
+def test_R46_without_gpus_and_without_offload_there_is_ram() -> None:
+    for found in (place(8 * GIB, [ram(64 * GIB)]), place(8 * GIB, MACHINE, num_gpu=0)):
+        [cpu] = found
+        assert (cpu.kind, cpu.gpus, cpu.load_lock) == ("cpu", (), {RAM})
+        assert cpu.need == cpu.reservation == {RAM: 8 * GIB, MODELS: 1}
+
+
+def test_R46_explicit_partial_offload_needs_a_model_unit_only() -> None:
+    [partial] = place(33 * GIB, MACHINE, num_gpu=10)
+    assert (partial.kind, partial.layers, partial.need) == ("explicit_partial", 10, {MODELS: 1})
+    assert partial.reservation["a"] + partial.reservation["b"] == 10 * GIB
+    assert partial.reservation[RAM] == 23 * GIB
+
+
+def test_R63_main_gpu_is_an_index_in_each_library_and_launched_as_number_0() -> None:
+    machine = [
+        gpu("cuda0", 10 * GIB),
+        gpu("rocm0", 20 * GIB, library="ROCm"),
+        gpu("rocm1", 24 * GIB, library="ROCm"),
+        ram(64 * GIB),
+    ]
+    [single] = place(8 * GIB, machine, main_gpu=1)
+    assert (single.gpus, single.main_gpu) == (("rocm1",), 0)
+    [partial] = place(40 * GIB, machine, main_gpu=0)
+    assert (partial.kind, partial.gpus, partial.main_gpu) == ("partial", ("rocm0",), 0)
+    assert len(place(8 * GIB, machine, main_gpu=7)) == 3
+
+
+def test_the_only_gpu_is_launched_without_a_number() -> None:
+    [single] = place(8 * GIB, [gpu("a", 10 * GIB), ram(64 * GIB)])
+    assert single.main_gpu is None
+
+
+def test_R64_an_integrated_gpu_offers_no_more_than_the_ram_there_is() -> None:
+    machine = [gpu("shared", 300 * GIB, integrated=True), ram(80 * GIB)]
+    [single] = place(64 * GIB, machine)
+    assert single.need == {"shared": 80 * GIB, RAM: 80 * GIB, MODELS: 1}
+    assert single.reservation == {"shared": 64 * GIB, RAM: 64 * GIB, MODELS: 1}
+    [partial] = place(65 * GIB, machine)
+    assert partial.kind == "partial"
+    assert partial.need["shared"] == 80 * GIB
+
+
+@pytest.mark.parametrize(("size", "refused"), [(27 * GIB + GIB // 5, False), (28 * GIB, True)])
+def test_R42_what_cannot_fit_on_the_bare_machine_is_known_before(size: int, refused: bool) -> None:
+    machine = [gpu("a", 24 * GIB), ram(8 * GIB)]  # 19.2 + 8
+    assert (never_fits(of_size(size), config(), machine, POLICY) is not None) is refused
+    assert never_fits(of_size(size), config(use_mmap=True), machine, POLICY) is None
+
+
+# -- what holds for all -------------------------------------------------------------------------------------------
+
+sizes = st.integers(0, 1 << 40) | st.sampled_from([0, 1, GIB, 24 * GIB * 80 // 100, (1 << 64) - 1])
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> tuple[list[DeviceFacts], dict[str, int]]:
+    """Up to four GPUs and RAM, and a base no larger than each."""
+    devices = []
+    for number in range(draw(st.integers(0, 4))):
+        total = draw(sizes)
+        library, integrated = draw(st.sampled_from([("cuda", False), ("cuda", True), ("rocm", False)]))
+        devices.append(gpu(f"g{number}", total, library=library, integrated=integrated, overhead=draw(sizes)))
+    devices.append(ram(draw(sizes)))
+    base = {device.id: draw(st.integers(0, max(0, device.total - device.overhead))) for device in devices}
+    return devices, {**base, MODELS: draw(st.integers(1, 9))}
+
+
+configs = st.builds(
+    config,
+    num_gpu=st.sampled_from([-1, 0, 1, 20, 33, 99]),
+    main_gpu=st.sampled_from([None, -1, 0, 1, 9]),
+    num_ctx=st.sampled_from([4, 4096, 262144]),
+    parallel=st.sampled_from([1, 4]),
+)
+facts = st.builds(model, file_size=sizes, layers=st.integers(0, 100), head_dim=st.sampled_from([0, 128]))
+policies = st.builds(Policy, spread=st.booleans(), prompt_cache=st.sampled_from([0, GIB]))
+
+
+@given(facts, configs, machines(), policies)
+def test_I21_every_placement_can_start_once_all_our_runners_are_gone(
+    model: ModelFacts, config: LaunchConfig, machine: tuple[list[DeviceFacts], dict[str, int]], policy: Policy
+) -> None:
+    devices, base = machine
+    found = placements(model, config, devices, base, policy)
+    assert found
+    for placement in found:
+        for id_, amount in (*placement.need.items(), *placement.reservation.items()):
+            assert type(amount) is int
+            assert 0 <= amount <= base[id_]
+        held = sum(amount for id_, amount in placement.reservation.items() if id_ != MODELS)
+        shared = sum(placement.reservation[gpu.id] for gpu in devices if gpu.integrated and gpu.id in placement.gpus)
+        assert held - shared <= predict_vram(model, config.num_ctx, config.parallel) + policy.prompt_cache + shared
+        assert placement.load_lock >= set(placement.gpus)
+        assert (RAM in placement.load_lock) is (placement.kind in ("cpu", "partial", "explicit_partial"))
+
+
+@given(facts, configs, machines(), policies, st.randoms(use_true_random=False))
+def test_placements_do_not_depend_on_the_order_of_a_dict(
+    model: ModelFacts,
+    config: LaunchConfig,
+    machine: tuple[list[DeviceFacts], dict[str, int]],
+    policy: Policy,
+    random: Random,
+) -> None:
+    devices, base = machine
+    shuffled = list(base.items())
+    random.shuffle(shuffled)
+    assert placements(model, config, devices, base, policy) == placements(
+        model, config, devices, dict(shuffled), policy
+    )
+
+
+@given(st.lists(st.tuples(facts, configs), max_size=6), machines(), policies)
+def test_I07_loads_that_start_one_after_the_other_never_take_more_than_there_is(
+    wishes: list[tuple[ModelFacts, LaunchConfig]], machine: tuple[list[DeviceFacts], dict[str, int]], policy: Policy
+) -> None:
+    """Each starts where its needs fit beside what the others have reserved."""
+    devices, _ = machine
+    runners: list[Runner] = []
+    for gen, (facts_of, wanted) in enumerate(wishes):
+        pools = Pools(devices, runners, 100)
+        for placement in placements(facts_of, wanted, devices, pools.base, policy):
+            if placement.kind != "explicit_partial" and pools.fits_now(placement.need):
+                runners.append(Runner(gen, facts_of, wanted, placement, placement.reservation, 0, State.READY))
+                break
+    for device in devices:
+        held = sum(runner.holds(device.id) for runner in runners)
+        assert held + min(device.overhead, device.total) <= device.total or held == 0
+
+
+@given(machines(), st.lists(st.tuples(sizes, st.sampled_from(State), st.booleans()), max_size=6), st.integers(0, 9))
+def test_I08_pools_are_never_negative(
+    machine: tuple[list[DeviceFacts], dict[str, int]], held: list[tuple[int, State, bool]], limit: int
+) -> None:
+    devices, _ = machine
+    runners = []
+    for gen, (amount, state, stuck) in enumerate(held):
+        placement = Placement("single", ("g0",), {}, {"g0": amount, RAM: amount, MODELS: 1}, frozenset({"g0"}))
+        runner = Runner(gen, of_size(amount), config(), placement, placement.reservation, 0, state)
+        runner.stuck = stuck and state is State.STOPPING
+        runners.append(runner)
+    pools = Pools(devices, runners, limit)
+    pools.draw({"g0": 1 << 70, RAM: 5, MODELS: 1}, pools.later, pools.soon, pools.now)
+    for pool in (pools.now, pools.soon, pools.later, pools.base):
+        assert all(type(amount) is int and amount >= 0 for amount in pool.values())
