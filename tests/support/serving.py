@@ -170,7 +170,7 @@ async def serving(app: Callable[..., Any], limits: Limits | None = None) -> Asyn
     async with trio.open_nursery() as nursery:
         server = Server(bound.addresses[0], trio.Event())
 
-        async def run(task_status: trio.TaskStatus[None]) -> None:
+        async def run(task_status: trio.TaskStatus[None]) -> None:  # noqa: ASYNC128 - `serve` calls it
             await serve(app, bound.listeners, limits, shutdown=server.shutdown, task_status=task_status)
             server.stopped.set()
 

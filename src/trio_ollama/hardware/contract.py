@@ -38,7 +38,7 @@ class MemoryReport:
 
 
 class Hardware(Protocol):
-    """Queries of the machine. Both may block for a while: the caller sets a deadline, and keeps its last good values."""
+    """Queries of the machine. Both may block for a while: the caller sets a deadline and keeps its last good values."""
 
     async def devices(self) -> tuple[DeviceReport, ...] | None:
         """The GPUs that runners can use, in the driver's order; None if the query failed."""
