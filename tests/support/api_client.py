@@ -62,16 +62,22 @@ class ApiClient:
         assert isinstance(event, h11.Response), event
         return event.status_code
 
-    async def record(self) -> dict[str, Any] | None:
-        """The next record of a stream of JSON lines; None after its proper end."""
+    async def line(self) -> bytes | None:
+        """The next line of the body, without its end; None after the proper end of the response."""
         while b"\n" not in self._rest:
             event = await self._next()
             if isinstance(event, h11.EndOfMessage):
-                assert not self._rest, f"half a record: {self._rest!r}"
+                assert not self._rest, f"half a line: {self._rest!r}"
                 return None
             if isinstance(event, h11.Data):
                 self._rest += bytes(event.data)
         line, self._rest = self._rest.split(b"\n", 1)
+        return line
+
+    async def record(self) -> dict[str, Any] | None:
+        """The next record of a stream of JSON lines; None after its proper end."""
+        if (line := await self.line()) is None:
+            return None
         record = json.loads(line)
         assert isinstance(record, dict), record
         return record

@@ -17,11 +17,12 @@ class OllamaStore:
     """Writes blobs and manifests the way Ollama does: Go's compact JSON with a final newline, `from` only if set."""
 
     def __init__(self, root: Path) -> None:
+        """Write into `root`, which may hold a store already."""
         self.root = root
         self.blobs = root / "blobs"
         self.manifests = root / "manifests"
-        self.blobs.mkdir(parents=True)
-        self.manifests.mkdir()
+        self.blobs.mkdir(parents=True, exist_ok=True)
+        self.manifests.mkdir(exist_ok=True)
 
     def blob(self, data: bytes) -> str:
         """Write a blob; returns its digest."""

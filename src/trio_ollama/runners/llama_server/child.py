@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 __all__ = ["main"]
 
 PR_SET_PDEATHSIG = 1
-LOG_DELAY = 0.1
-"""Seconds."""
+LOG_DELAY = 0.5
+"""Seconds for the library's log to be written, in a build that cannot be asked to."""
 
 
 def main(arguments: list[str]) -> NoReturn:
@@ -51,13 +51,27 @@ def serve(parameters: Mapping[str, Any]) -> NoReturn:
         # The constructor keeps the interpreter lock for the whole load: only signals get through meanwhile.
         server = xllamacpp.Server(common_params(xllamacpp, parameters))
     except Exception as error:
-        # The reason is in the library's log, which a thread of its own writes and the exit cuts off.
-        threading.Event().wait(LOG_DELAY)
+        flush_log(xllamacpp)
         os.write(2, f"error: {error}\n".encode())
         sys.exit(1)
     while True:
         signal.pause()
         del server  # never reached by a signal we expect: their default action ends the process
+
+
+def flush_log(xllamacpp: Any) -> None:
+    """Wait until the library's log is written: it has the reason of a failure, and a thread of its own, which the exit
+    cuts off. The library exports the two functions, though not to Python."""
+    try:
+        library = ctypes.CDLL(xllamacpp.xllamacpp.__file__)
+        log, flush = library._Z15common_log_mainv, library._Z16common_log_flushP10common_log
+    except (AttributeError, OSError):
+        import threading
+
+        threading.Event().wait(LOG_DELAY)
+        return
+    log.restype, flush.restype, flush.argtypes = ctypes.c_void_p, None, [ctypes.c_void_p]
+    flush(log())
 
 
 def exit_with_stdin() -> None:
