@@ -18,14 +18,17 @@ from dataclasses import dataclass, field
 from random import Random
 
 from trio_ollama.scheduler.core import effects as ef
-from trio_ollama.scheduler.core.decisions import Abort, Because, Claim, Decision, Drain, Grant, Refuse, StartLoad, Wait
+from trio_ollama.scheduler.core.decisions import Because, Decision
 from trio_ollama.scheduler.core.events import Event
 from trio_ollama.scheduler.core.fleet import Fleet
 from trio_ollama.scheduler.core.lifecycle import ALIVE
 from trio_ollama.scheduler.core.values import MODELS, RAM, DeviceFacts, Policy
 
-from .fleet_invariants import Checks, Violation
-from .fleet_workloads import GIB, MS, Arrival, S, Workload, workload
+from .fleet_decisions import Violation
+from .fleet_driver import Driver
+from .fleet_invariants import Checks
+from .fleet_trace import line
+from .fleet_workloads import MS, Arrival, S, Workload, workload
 
 __all__ = ["Process", "Request", "World", "main", "run"]
 
@@ -97,9 +100,7 @@ class World:
         self._number = 0
         self._unannounced: list[Request] = []
         self._query_runs = False
-        self._used: dict[str, list[tuple[int, int]]] = {}
-        self._foreign: dict[str, int] = {}
-        self._gpus = [f"g{number}" for number in range(len(work.gpus))]
+        self.driver = Driver(work)
 
     # -- the clock ------------------------------------------------------------------------------------------------
 
@@ -113,13 +114,13 @@ class World:
     def run(self) -> None:
         """Until nothing is left to happen; raises `Violation`."""
         work = self.work
-        self.step(lambda: self.fleet.report(self._figures(), 0, 0))
+        self.step(lambda: self.fleet.report(self.driver.figures(0), 0, 0))
         for arrival in work.arrivals:
             self.at(arrival.at, lambda arrival=arrival: self._arrive(arrival), ARRIVALS)  # type: ignore[misc]
         for when, key in work.stops:
             self.at(when, lambda key=key: self.step(lambda: self.fleet.stop(key, Because.STOPPED, self.now)))  # type: ignore[misc]
         for when, gpu, held in work.foreign:
-            self.at(when, lambda gpu=gpu, held=held: self._foreign.update({f"g{gpu}": round(held * GIB)}))  # type: ignore[misc]
+            self.at(when, lambda gpu=gpu, held=held: self.driver.others_hold(gpu, held))  # type: ignore[misc]
         for when in work.faults.runtime_oom:
             self.at(when, lambda: self.step(lambda: self.fleet.runtime_out_of_memory(self.now)))
         if work.close_at is not None:
@@ -257,7 +258,8 @@ class World:
         part = random.randint(70, 100)
         for id_, amount in runner.reservation.items():
             if id_ != MODELS:
-                self._use(process, id_, amount * part // 100)
+                process.used[id_] = amount * part // 100
+                self.driver.use(id_, process.used[id_], self.now)
         takes = random.randint(*self.work.load)
         draw = random.random()
         if draw < faults.out_of_memory:
@@ -333,44 +335,20 @@ class World:
 
     def _recovered(self, gen: int, *, measured: bool = False) -> None:
         if measured:
-            self.step(lambda: self.fleet.report(self._figures(), self.now, self.now))
+            self.step(lambda: self.fleet.report(self.driver.figures(self.now), self.now, self.now))
         self.step(lambda: self.fleet.recovered(gen, "memory back", self.now))
 
     # -- memory ---------------------------------------------------------------------------------------------------
 
-    def _use(self, process: Process, id_: str, amount: int) -> None:
-        history = self._used.setdefault(id_, [(-(1 << 62), 0)])
-        history.append((self.now, history[-1][1] + amount))
-        process.used[id_] = process.used.get(id_, 0) + amount
-
     def _give_back(self, process: Process) -> None:
-        for id_, amount in tuple(process.used.items()):
-            self._use(process, id_, -amount)
-
-    def used(self, id_: str, when: int) -> int:
-        """Bytes in use on a device at an instant."""
-        for since, amount in reversed(self._used.get(id_, ())):
-            if since <= when:
-                return amount
-        return 0
-
-    def _figures(self) -> list[DeviceFacts]:
-        """What the driver says now: usage as it was `lag` ago, and what foreign programs hold."""
-        work = self.work
-        figures = []
-        for id_, size in zip((*self._gpus, RAM), (*work.gpus, work.ram), strict=True):
-            total = round(size * GIB)
-            free = max(0, total - self.used(id_, self.now - work.lag) - self._foreign.get(id_, 0))
-            overhead = round(work.overhead * GIB) if id_ != RAM else 0
-            integrated = work.integrated and id_ == "g0"
-            library = "cpu" if id_ == RAM else "cuda"
-            figures.append(DeviceFacts(id_, total, free, overhead, library, integrated))
-        return figures
+        for id_, amount in process.used.items():
+            self.driver.use(id_, -amount, self.now)
+        process.used.clear()
 
     def _query(self) -> None:
         if not self._query_runs:
             self._query_runs = True
-            started, figures = self.now, self._figures()
+            started, figures = self.now, self.driver.figures(self.now)
             self.after(QUERY, lambda: self._answer(figures, started))
 
     def _answer(self, figures: list[DeviceFacts], started: int) -> None:
@@ -385,32 +363,13 @@ class World:
     def _decided(self, decision: Decision) -> None:
         self.stats[type(decision).__name__] += 1
         if self._trace is not None:
-            self._trace(f"{self.now / S:10.3f}   {_line(decision)}")
+            self._trace(f"{self.now / S:10.3f}   {line(decision)}")
         self.checks.before_decision(decision)
 
     def _happened(self, event: Event) -> None:
         if self._trace is not None:
             self._trace(f"{self.now / S:10.3f} {event.text()}")
         self.checks.happened(event)
-
-
-def _line(decision: Decision) -> str:
-    """A decision in one line that is the same in every process."""
-    match decision:
-        case Grant(seq=seq, gen=gen, because=because, slot=slot):
-            return f"Grant {seq} generation {gen}{'' if slot else ' without a slot'}: {because.name}"
-        case StartLoad(seq=seq, key=key, placement=placement, because=because):
-            return f"StartLoad {seq} {key} {placement.kind} on {' '.join(placement.gpus)}: {because.name}"
-        case Claim(seq=seq, gens=gens):
-            return f"Claim {seq} generations {sorted(gens)}"
-        case Drain(gen=gen, seq=seq, because=because):
-            return f"Drain generation {gen} for {seq}: {because.name}"
-        case Abort(gen=gen, because=because):
-            return f"Abort generation {gen}: {because.name}"
-        case Refuse(seq=seq, because=because, facts=facts):
-            return f"Refuse {seq}: {because.name} {facts}"
-        case Wait(seq=seq, because=because, by=by):
-            return f"Wait {seq}: {because.name} {'' if by is None else by}"
 
 
 def run(seed: int, *, trace: Callable[[str], None] | None = None) -> World:

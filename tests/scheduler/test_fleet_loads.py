@@ -281,3 +281,13 @@ def test_R48_other_requests_flow_on_while_a_retry_waits() -> None:
     fleet.exits(y)
     assert fleet.decided()[-1] == "StartLoad 2 oom_retry_alone on g0"
     assert [effect for effect in fleet.effects() if isinstance(effect, Spawn)][-1] == Spawn(fleet.of("X").gen)
+
+
+def test_I23_a_place_is_kept_where_the_memory_will_be() -> None:
+    """Found by a random fleet: it was kept on the GPU with most free bytes, though those could never suffice."""
+    fleet = FleetBuilder({"g0": 24, "g1": 24})
+    fleet.runner("X", 18, leases=1, state=State.DRAINING)
+    fleet.runner("Y", 9, on="g1", leases=1)
+    fleet.arrives(1, "X", 18)  # needs 22.5: what X leaves on g0, and nearly all that is free there
+    fleet.arrives(2, "c", 4)
+    assert fleet.decided() == ["StartLoad 2 fits on g1"]

@@ -260,7 +260,8 @@ class _Pass:
         placements = sorted(self.candidates.within_reach(wished), key=self._by_rank)
         partial = explicit_partial(q.demand.model, q.wanted)
         if not placements or (partial and not self.heads.keys().isdisjoint(wished[0].load_lock)):
-            return self._hold(q, Because.BEHIND, claim=must_go, must_go=must_go)
+            first = min(wished, key=self._by_rank)
+            return self._hold(q, Because.BEHIND, place=first, claim=must_go, must_go=must_go)
         if not must_go:
             coming = [placement for placement in placements if pools.fits_soon(placement.need)]
             fitting = [placement for placement in coming if pools.fits_now(placement.need)]
@@ -278,7 +279,7 @@ class _Pass:
             found = self.candidates.cheapest(placements, kept, idle_only=False)
             because = Because.EVICTING_BUSY  # 9
         if found is None:
-            return self._hold(q, Because.BEHIND, claim=must_go, must_go=must_go)  # 10
+            return self._hold(q, Because.BEHIND, place=placements[0], claim=must_go, must_go=must_go)  # 10
         placement, claim = found
         self._claim(q, claim, must_go)
         self._keep(q, placement.need, pools.later, pools.soon, pools.now)
@@ -296,8 +297,10 @@ class _Pass:
         """Single GPUs by what was free at the start of the pass, discrete ones before all others (R63)."""
         return self.rank[placement.gpus[0]] if placement.gpus else 0
 
-    def _first_choice(self, q: Waiter) -> Placement:
-        return min(self.fleet.placements(q, self.pools.base), key=self._by_rank)
+    def _likeliest(self, q: Waiter) -> Placement:
+        """The first placement that what comes back anyway will suffice for; if there is none, simply the first."""
+        placements = sorted(self.fleet.placements(q, self.pools.base), key=self._by_rank)
+        return next((one for one in placements if self.pools.fits_later(one.need)), placements[0])
 
     def _start_or_take_turn(self, q: Waiter, fitting: Sequence[Placement]) -> None:
         unlocked = next((placement for placement in fitting if self.locked.isdisjoint(placement.load_lock)), None)
@@ -331,7 +334,7 @@ class _Pass:
             return self._refuse(q, Because.QUEUE_FULL)
         alone = not self.started and all(runner.stuck for runner in self.fleet.runners.values())
         if alone and self.fleet.facts_fresh:
-            return self._start(q, self._first_choice(q), Because.OOM_RETRY_ALONE)
+            return self._start(q, self._likeliest(q), Because.OOM_RETRY_ALONE)
         pools = self.pools
         self._claim(q, self.candidates.gens, NOTHING)
         self._keep(q, pools.base, pools.later, pools.soon, pools.now)
@@ -376,18 +379,19 @@ class _Pass:
         *,
         by: int | None = None,
         leaving: Runner | None = None,
+        place: Placement | None = None,
         claim: frozenset[int] = NOTHING,
         must_go: frozenset[int] = NOTHING,
     ) -> None:
-        """Keep a place on the first placement, so that later loads leave these bytes alone (rows 11, 17)."""
+        """Keep a place on one placement, so that later loads leave these bytes alone (rows 11, 17)."""
         if self._queue_full(q):
             return self._refuse(q, Because.QUEUE_FULL)
         if leaving is not None:
             self._goes(leaving)
         if claim:
             self._claim(q, claim, must_go)
-        pools = self.pools
-        self._keep(q, self._first_choice(q).need, pools.later, pools.soon, pools.now)
+        pools, place = self.pools, place or self._likeliest(q)
+        self._keep(q, place.need, pools.later, pools.soon, pools.now)
         return self._wait(q, because, by=by)
 
     def _queue(self, q: Waiter, because: Because, *, by: int | None = None) -> None:

@@ -60,6 +60,12 @@ class Pools:
                 return False
         return True
 
+    def fits_later(self, need: Mapping[str, int]) -> bool:
+        return all(
+            amount <= self.now.get(id_, 0) + self.soon.get(id_, 0) + self.later.get(id_, 0)
+            for id_, amount in need.items()
+        )
+
     def aborted(self, runner: Runner) -> None:
         """Its bytes come back after its exit, its model unit at once (I14)."""
         if self._over_limit:
