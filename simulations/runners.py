@@ -256,10 +256,10 @@ class SimulatedRunner:
         self.most_at_once = max(self.most_at_once, len(self.unsettled))
 
     def settle_later(self, call: SimulatedCall) -> None:
-        """The child notices that a call was closed early."""
-        if self._nursery is None or self.gone.is_set():
+        """The child notices that a call was closed early; nobody hears of it once nobody watches the child."""
+        if self.gone.is_set():
             call.settle()
-        elif self.behaviour.settle_time is not None:
+        elif self._nursery is not None and self.behaviour.settle_time is not None:
             self._nursery.start_soon(self._settle, call, name=f"process {self.pid}: aborted call")
 
     async def _settle(self, call: SimulatedCall) -> None:
@@ -370,7 +370,7 @@ class SimulatedCall:
         self.settle()
 
     def _leave(self) -> None:
-        if not self._sent or self._over or self._path in SLOTLESS:
+        if not self._sent or self._over:
             self.settle()
         else:
             self._over = True

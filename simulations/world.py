@@ -108,8 +108,7 @@ class World:
         for client in self.clients:
             client.finish()
         with trio.move_on_after(EFFECTIVELY_FOR_EVER):
-            for client in self.clients:
-                await client.ended.wait()
+            await self._all_ended()
         waiting = [client.name for client in self.clients if not client.ended.is_set()]
         assert not waiting, f"{waiting} wait for ever"
         tidy()
@@ -117,6 +116,10 @@ class World:
         self.assert_empty()
         for client in self.clients:
             assert client.outcome is not None, f"{client.name} has no outcome"
+
+    async def _all_ended(self) -> None:
+        for client in self.clients:
+            await client.ended.wait()
 
     def assert_empty(self) -> None:
         """Nothing is left of any request, runner or process; only the scheduler's own task is there (I18)."""

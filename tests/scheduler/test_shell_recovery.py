@@ -113,6 +113,18 @@ async def test_only_loads_that_need_the_device_wait_for_it(autojump_clock: MockC
         await world.quiesce()
 
 
+async def test_the_first_of_two_is_compared_with_what_the_second_has_left(autojump_clock: MockClock) -> None:
+    """R31: with the last look before the load of the second one, its memory would never seem to come back."""
+    async with open_world() as world:
+        for model in ("first", "second"):
+            await world.client(model).ended.wait()
+        await trio.sleep(10)
+        world.scheduler.stop("first")
+        await trio.sleep(1)
+        assert [event.how for event in world.events if isinstance(event, RunnerGone)] == ["memory back after 0.00 s"]
+        await world.quiesce()
+
+
 async def test_memory_that_never_comes_back_holds_a_load_up_for_v(autojump_clock: MockClock) -> None:
     """R33, R35: then the load starts with what there is."""
     async with open_world(sizes=BIG, limits=Limits(recovery=5.0)) as world:

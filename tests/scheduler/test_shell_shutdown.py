@@ -180,6 +180,32 @@ async def test_the_end_with_a_process_that_cannot_be_killed(autojump_clock: Mock
         assert client.outcome is waiting.outcome is Outcome.FAILED
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_at_every_step_of_an_abort_that_is_never_confirmed(seed: int) -> None:
+    """R08, R71: the request leaves while its runner, which cannot be killed, is given up."""
+
+    async def scenario(trigger: StepTrigger) -> None:
+        async with open_world(usual=Behaviour(kill_time=None, settle_time=None, token_time=2.0)) as world:
+            client = world.client("m", tokens=10**6)
+            await client.streaming.wait()
+            trigger.arm(client.leave)
+            world.stop()
+            await trio.sleep(6.0)
+            client.leave()
+            await client.ended.wait()
+            assert client.error is None or isinstance(client.error, RunnerError)
+            assert not world.scheduler._tickets
+
+    fired, steps = True, 0
+    while fired:
+        steps += 1
+        trigger = StepTrigger(steps)
+        determinism.run(scenario, trigger, seed=seed, instruments=[trigger])
+        assert trigger.fault is None
+        fired = trigger.fired
+    assert steps > 10
+
+
 @pytest.mark.parametrize(("how", "seed"), [("close and stop", 0), ("cancel", 0), ("cancel", 1)])
 def test_at_every_step_of_loads_evictions_and_stops(how: str, seed: int) -> None:
     """R67, R68: nothing is spawned after it, every process is reaped, every request has one answer."""
@@ -209,6 +235,8 @@ def test_at_every_step_of_loads_evictions_and_stops(how: str, seed: int) -> None
                     await client.ended.wait()
                     assert client.outcome is not None
                     assert client.error is None or isinstance(client.error, SchedulingError | RunnerError)
+                    if client.error is not None and not client.granted.is_set():
+                        assert type(client.error) is ShuttingDownError
                 await trio.sleep(10)
                 world.assert_empty()
                 assert len(world.factory.spawned) == spawned

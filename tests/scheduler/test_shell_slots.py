@@ -58,6 +58,21 @@ async def test_an_aborted_input_of_a_batch_keeps_its_slot(autojump_clock: MockCl
         assert world.process("m").most_at_once == 1
 
 
+async def test_an_aborted_question_without_a_slot_frees_none(autojump_clock: MockClock) -> None:
+    """R08: it is settled late as well, but it had nothing to give back."""
+    async with open_world(usual=Behaviour(prompt_time=5.0, settle_time=1.0)) as world:
+        holder = world.client("m", holds=True, tokens=0)
+        await holder.granted.wait()
+        lease = await world.scheduler.acquire(world.demand("m", slot=False))
+        with trio.move_on_after(1):
+            await lease.ask("/tokenize", {"content": "w"})
+        lease.release()
+        waiting = world.client("m", tokens=1)
+        await trio.sleep(5)
+        assert not waiting.granted.is_set()
+        await world.quiesce()
+
+
 async def test_a_call_that_is_never_settled_has_its_runner_recycled(autojump_clock: MockClock) -> None:
     """R08: after C; the other leases get an error and no hang, the next request gets a fresh runner."""
     limits = Limits(abort_confirm=10.0)
@@ -172,6 +187,26 @@ async def test_one_lease_has_one_slot(autojump_clock: MockClock) -> None:
         (runner,) = world.scheduler.fleet.runners.values()
         assert runner.held_slots == 0
         lease.release()
+
+
+async def test_a_lease_may_stop_waiting_for_a_slot_and_try_again(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        holder = world.client("m", holds=True, tokens=0)
+        await holder.granted.wait()
+        lease = await world.scheduler.acquire(world.demand("m", slot=False))
+        with trio.move_on_after(1) as patience:
+            async with lease.slot():
+                pass
+        assert patience.cancelled_caught
+        (runner,) = world.scheduler.fleet.runners.values()
+        assert not runner.slot_queue
+        holder.finish()
+        await holder.ended.wait()
+        assert runner.held_slots == 0
+        async with lease.slot():
+            assert runner.held_slots == 1
+        lease.release()
+        await world.quiesce()
 
 
 async def test_the_runner_dies_while_a_lease_waits_for_a_slot(autojump_clock: MockClock) -> None:
