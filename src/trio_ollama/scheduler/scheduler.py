@@ -235,8 +235,7 @@ class Scheduler:
             self._unannounced.remove(ticket)
 
     def _release(self, ticket: Ticket, supervisor: Supervisor, pending: Sequence[OpenCall], *, served: bool) -> None:
-        if self._tickets.pop(ticket.seq, None) is None:
-            return
+        self._tickets.pop(ticket.seq, None)
         holds = self._holds_slot(ticket)
         self.step(lambda now: self.fleet.release(ticket.seq, now, settled=not pending, served=served))
         if pending and holds:

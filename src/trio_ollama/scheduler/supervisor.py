@@ -76,10 +76,6 @@ class Supervisor:
         """Until the runner is gone. An unexpected fault ends this runner and its leases, nothing else."""
         try:
             await self._live()
-        except* trio.Cancelled:
-            # Only the end of the scheduler leads here. Nobody is served after it, so nothing may start (R68).
-            self._scheduler.close()
-            raise
         except* Exception as faults:
             await self._put_down(faults)
         finally:
@@ -115,7 +111,7 @@ class Supervisor:
 
     async def _own_process(self) -> None:
         fleet = self._scheduler.fleet
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await trio.lowlevel.checkpoint_if_cancelled()  # the end of the scheduler: nothing starts any more (R68)
         if self.record.state is State.STOPPING:
             self._step(fleet.spawn_failed, self.gen, "nobody waited for it any more")
             return
