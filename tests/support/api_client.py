@@ -50,8 +50,12 @@ class ApiClient:
         if data:
             message += self._http.send(h11.Data(data=data)) or b""
         message += self._http.send(h11.EndOfMessage()) or b""
-        while message:
-            message = message[await self._socket.send(message) :]
+        await self.send_raw(message)
+
+    async def send_raw(self, data: bytes) -> None:
+        """Send these bytes as they are."""
+        while data:
+            data = data[await self._socket.send(data) :]
 
     async def post(self, path: str, **body: object) -> None:
         await self.send("POST", path, body)

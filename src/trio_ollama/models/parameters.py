@@ -91,5 +91,10 @@ def parameters_text(parameters: Mapping[str, Any]) -> str:
     lines = []
     for name, value in sorted(parameters.items()):
         for item in value if isinstance(value, list) else [value]:
-            lines.append(f"{name:<30} {json.dumps(item, ensure_ascii=False)}")
+            lines.append(f"{name:<30} {json.dumps(_plain(item), ensure_ascii=False)}")
     return "\n".join(lines)
+
+
+def _plain(value: object) -> object:
+    """A whole number is shown without a fraction, whatever its type."""
+    return int(value) if isinstance(value, float) and abs(value) < 1e15 and value.is_integer() else value
