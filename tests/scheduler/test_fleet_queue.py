@@ -151,13 +151,13 @@ def test_R54_a_free_slot_is_never_refused() -> None:
 
 
 def test_I13_a_refused_request_changes_nothing_for_others() -> None:
-    """It would count the bytes of a runner that goes for nobody (example 3 with a bound)."""
-    fleet = FleetBuilder(queue_bound=1)
-    fleet.arrives(1, "X", 20)
-    fleet.arrives(2, "X", 20, ctx=8192)  # would hold a place on what X will leave
-    assert refused(fleet) == [2]
-    fleet.arrives(3, "B", 18)
-    assert refused(fleet) == [3]
+    fleet = FleetBuilder(queue_bound=0)
+    x = fleet.runner("X", 16, leases=1)
+    fleet.arrives(1, "B", 12)
+    assert refused(fleet) == [1]
+    assert (x.claimed_by, x.state, fleet.fleet.waiters) == (None, State.READY, {})
+    fleet.arrives(2, "c", 4)
+    assert fleet.reasons() == {2: "loading"}
 
 
 def test_I13_one_that_is_let_in_stays_in_though_the_queue_fills_up() -> None:

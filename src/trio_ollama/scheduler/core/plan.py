@@ -119,8 +119,6 @@ class _Pass:
         self.reloading: set[int] = set()
         self.spared: set[int] = set()
         """Claimed on old figures: not stopped before there are fresh ones."""
-        self.going: set[int] = set()
-        """Runners whose bytes are counted as coming back already."""
         self.fronts: dict[str, int] = {}
         """The first blocked waiter of each model; the others will share its runner."""
         self.started: dict[str, StartLoad] = {}
@@ -346,11 +344,9 @@ class _Pass:
     # -- places, claims, outcomes ---------------------------------------------------------------------------------
 
     def _goes(self, runner: Runner) -> None:
-        """Count what `runner` holds as coming back with its last request; only once (fault c of the docs)."""
-        if runner.gen not in self.going:
-            self.going.add(runner.gen)
-            self.candidates.remove(runner.gen)
-            self.pools.going(runner.held())
+        """What `runner` holds comes back with its last request: counted once, as nobody can claim it any more."""
+        self.candidates.remove(runner.gen)
+        self.pools.going(runner.held())
 
     def _claim(self, q: Waiter, gens: frozenset[int], must_go: frozenset[int]) -> None:
         self.claimants.add(q.seq)
