@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -135,6 +136,21 @@ async def test_progress_from_before_the_drain_starts_no_clock(autojump_clock: Mo
         world.scheduler.stop("x")
         await world.quiesce()
         assert slow.outcome is Outcome.ANSWERED
+
+
+async def test_a_request_that_was_busy_elsewhere_hears_of_it_when_it_comes_back(autojump_clock: MockClock) -> None:
+    """I04: it wrote to its client while its runner was taken away, and does not wait for that one any more."""
+    async with open_world(usual=Behaviour(kill_time=None, token_time=60.0)) as world:
+        lease = await world.scheduler.acquire(world.demand("x"))
+        async with lease.stream("/completion", {}) as call:
+            await call.receive()
+            world.scheduler.kill(1, Because.FORCED, "the model was stopped")
+            await trio.sleep(1)
+            now = trio.current_time()
+            with pytest.raises(ForcedStopError, match="the model was stopped"):
+                await call.receive()
+            assert trio.current_time() == now
+        lease.release()
 
 
 async def test_a_forced_stop_gives_each_lease_an_error_at_once(autojump_clock: MockClock) -> None:

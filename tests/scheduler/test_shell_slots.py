@@ -73,6 +73,21 @@ async def test_an_aborted_question_without_a_slot_frees_none(autojump_clock: Moc
         await world.quiesce()
 
 
+async def test_every_call_of_a_lease_has_to_be_settled(autojump_clock: MockClock) -> None:
+    """R08: the first one was left early, the last one came to its end."""
+    async with open_world(usual=Behaviour(settle_time=3.0)) as world:
+        lease = await world.scheduler.acquire(world.demand("m"))
+        async with lease.stream("/completion", {}) as call:
+            await call.receive()
+        left = trio.current_time()
+        assert (await lease.ask("/tokenize", {"content": "w w"}))["tokens"] == [0, 1]
+        lease.release()
+        following = world.client("m", tokens=1)
+        await following.ended.wait()
+        assert following.granted_at == left + 3.0
+        await world.quiesce()
+
+
 async def test_a_call_that_is_never_settled_has_its_runner_recycled(autojump_clock: MockClock) -> None:
     """R08: after C; the other leases get an error and no hang, the next request gets a fresh runner."""
     limits = Limits(abort_confirm=10.0)
@@ -210,16 +225,26 @@ async def test_a_lease_may_stop_waiting_for_a_slot_and_try_again(autojump_clock:
 
 
 async def test_the_runner_dies_while_a_lease_waits_for_a_slot(autojump_clock: MockClock) -> None:
-    """R80."""
+    """R80: it gets the error there, and no slot of nothing."""
     async with open_world() as world:
         holder = world.client("m", holds=True, tokens=0)
         await holder.granted.wait()
-        batch = world.client("m", slot=False, inputs=3, tokens=0)
-        await batch.granted.wait()
-        await world.rest()
-        world.process("m").crash()
-        await batch.ended.wait()
-        assert (batch.outcome, type(batch.error)) == (Outcome.FAILED, RunnerDiedError)
+        lease = await world.scheduler.acquire(world.demand("m", slot=False))
+        entered = False
+
+        async def wait() -> None:
+            nonlocal entered
+            with pytest.raises(RunnerDiedError, match="simulated fault"):
+                async with lease.slot():
+                    entered = True
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await world.rest()
+            world.process("m").crash()
+        assert not entered
+        assert isinstance(lease.lost, RunnerDiedError)
+        lease.release()
         await world.quiesce()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from trio_ollama.scheduler.core.lifecycle import TRANSITIONS, Event, State
+from trio_ollama.scheduler.core.lifecycle import TRANSITIONS, Event, State, Transition
 
 __all__ = ["DOCS", "ROOT", "lifecycle_diagram", "main", "with_diagram", "with_tests"]
 
@@ -15,24 +15,35 @@ ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
 
 _DIAGRAM: Final = re.compile(r"```mermaid\nstateDiagram-v2\n.*?```\n", re.DOTALL)
+_CONSEQUENCES: Final = re.compile(r"\| state \| event \| then \|.*\n(?:\|.*\n)+")
 _ROW: Final = re.compile(r"^\| ([RI][0-9]{2}) \| (.*) \| ([^|]*) \|$", re.MULTILINE)
 _FILES: Final = re.compile(r"`([\w/]+\.py): (\w+)`")
 
 
-def lifecycle_diagram(transitions: Mapping[tuple[State, Event], State] = TRANSITIONS) -> str:
+def lifecycle_diagram(transitions: Mapping[tuple[State, Event], Transition] = TRANSITIONS) -> str:
     """The table of transitions as a state diagram: one arrow for each pair of states, labelled with the events."""
     arrows: dict[tuple[State, State], list[Event]] = {}
-    for (state, event), to in transitions.items():
-        arrows.setdefault((state, to), []).append(event)
+    for (state, event), transition in transitions.items():
+        arrows.setdefault((state, transition.to), []).append(event)
     lines = [f"    {state} --> {to}: {' / '.join(events)}" for (state, to), events in arrows.items()]
     first, last = next(iter(State)), next(reversed(State))
     lines = [f"    [*] --> {first}", *lines, f"    {last} --> [*]"]
     return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```", ""])
 
 
+def consequences_table(transitions: Mapping[tuple[State, Event], Transition] = TRANSITIONS) -> str:
+    """The same table in words: what follows from each transition, in order."""
+    lines = [
+        f"| {state} | {event} | {transition.to} | {'; '.join(transition.then) or '-'} |"
+        for (state, event), transition in transitions.items()
+    ]
+    return "\n".join(["| state | event | then | what follows, in the same step |", "|---|---|---|---|", *lines, ""])
+
+
 def with_diagram(text: str) -> str:
-    """`text` with the state diagram of today."""
-    return _DIAGRAM.sub(lambda _: lifecycle_diagram(), text, count=1)
+    """`text` with the state diagram and the table of consequences of today."""
+    text = _DIAGRAM.sub(lambda _: lifecycle_diagram(), text, count=1)
+    return _CONSEQUENCES.sub(lambda _: consequences_table(), text, count=1)
 
 
 def with_tests(text: str) -> str:

@@ -71,6 +71,10 @@ class StartLoad:
     config: LaunchConfig
     placement: Placement
     because: Because
+    free: tuple[tuple[str, int], ...] = ()
+    """What was free on the resources it needs."""
+    alternatives: tuple[tuple[str, ...], ...] = ()
+    """The GPUs of the other placements that would have done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,11 @@ class Drain:
     because: Because
     seq: int
     """For whom."""
+    resource: str = ""
+    """What is short for that request, and by how many bytes (runners, for the model limit)."""
+    bytes: int = 0
+    alternatives: tuple[int, ...] = ()
+    """Generations that could have gone instead, or as well."""
 
 
 @dataclass(frozen=True, slots=True)

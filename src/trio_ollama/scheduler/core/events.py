@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from .decisions import Because
+from .values import MODELS
 
 __all__ = [
     "DrainStarted",
@@ -43,6 +44,10 @@ def human_bytes(amount: int) -> str:
     return f"{amount} B"
 
 
+def _amount(resource: str, amount: int) -> str:
+    return f"{amount} of the models allowed" if resource == MODELS else f"{human_bytes(amount)} on {resource}"
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     level: ClassVar[int] = DEBUG
@@ -68,10 +73,21 @@ class LoadStarted(Event):
     parallel: int
     mmap: str
     """Why mapping is off, or empty."""
+    free: tuple[tuple[str, int], ...] = ()
+    """What was free there before."""
+    alternatives: tuple[tuple[str, ...], ...] = ()
+    """The GPUs of other placements that would have done."""
+    notes: tuple[str, ...] = ()
+    """What was asked for and cannot be had, for the log."""
 
     def text(self) -> str:
-        where = ", ".join(f"{human_bytes(amount)} on {id_}" for id_, amount in self.reservation)
+        free = dict(self.free)
+        where = ", ".join(
+            f"{human_bytes(amount)} on {id_}" + (f" ({human_bytes(free[id_])} free)" if id_ in free else "")
+            for id_, amount in self.reservation
+        )
         mmap = f", mapping off ({self.mmap})" if self.mmap else ""
+        mmap += "".join(f"; {note}" for note in self.notes)
         return (
             f"loading {self.model} as generation {self.gen} ({self.because}): {where}; context {self.num_ctx} x "
             f"{self.parallel}, batch {self.num_batch}, placement {self.kind}{mmap}"
@@ -159,9 +175,14 @@ class RequestWaits(Event):
     seq: int
     because: Because
     by: int | None
+    resource: str = ""
+    bytes: int = 0
+    """What is short."""
 
     def text(self) -> str:
-        return f"request {self.seq} waits for {self.model}: {self.because}" + (f" ({self.by})" if self.by else "")
+        short = f", {_amount(self.resource, self.bytes)} short" if self.resource else ""
+        by = f" ({self.by})" if self.by else ""
+        return f"request {self.seq} waits for {self.model}: {self.because}{by}{short}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +215,18 @@ class DrainStarted(Event):
     seq: int | None
     """The waiter it goes for, if any."""
     leases: int
+    resource: str = ""
+    bytes: int = 0
+    """What that waiter is short of."""
+    alternatives: tuple[int, ...] = ()
+    """Generations that could have gone instead, or as well."""
 
     def text(self) -> str:
         whom = f" for request {self.seq}" if self.seq is not None else ""
+        short = f" ({_amount(self.resource, self.bytes)} short)" if self.resource else ""
         rest = f"; {self.leases} requests finish first" if self.leases else ""
-        return f"{self.model} (generation {self.gen}) goes{whom}: {self.because}{rest}"
+        others = f"; not chosen: {', '.join(map(str, self.alternatives))}" if self.alternatives else ""
+        return f"{self.model} (generation {self.gen}) goes{whom}: {self.because}{short}{rest}{others}"
 
 
 @dataclass(frozen=True, slots=True)

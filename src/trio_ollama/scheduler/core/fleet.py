@@ -17,7 +17,7 @@ from .context import step_down
 from .crashes import CrashLog
 from .decisions import Abort, Because, Claim, Decision, Drain, Grant, Refuse, StartLoad, Wait
 from .effects import Effect, Granted, Lost, Measure, Rearm, Refused, SlotGranted, Spawn, Stop
-from .lifecycle import Event, State, advance
+from .lifecycle import Consequence, Event, State, advance
 from .placements import never_fits, placements
 from .plan import plan
 from .records import Lease, OomRetry, Runner, Waiter
@@ -164,7 +164,7 @@ class Fleet:
         self._hand_out_slots(runner)
         if not runner.leases:
             if runner.state is State.DRAINING:
-                self._stop(runner)
+                self._advance(runner, Event.STOP)
             self._replan()
 
     def want_slot(self, seq: int, now: int) -> bool:
@@ -211,16 +211,11 @@ class Fleet:
         self.now = now
         runner = self.runners[gen]
         runner.pid = pid
-        runner.state = advance(runner.state, Event.SPAWNED)
+        self._advance(runner, Event.SPAWNED)
 
     def spawn_failed(self, gen: int, error: str, now: int) -> None:
         self.now = now
-        runner = self.runners[gen]
-        was_loading = runner.loading
-        runner.state = advance(runner.state, Event.SPAWN_FAILED)
-        if was_loading:
-            self._load_failure(runner, error, out_of_memory=False)
-        self._forget(runner, "it could not be started")
+        self._advance(self.runners[gen], Event.SPAWN_FAILED, error)
         self._replan()
 
     def loaded(self, gen: int, *, context: int, total_bytes: int, gpu_bytes: int, report: object, now: int) -> None:
@@ -229,7 +224,7 @@ class Fleet:
         runner = self.runners[gen]
         if not runner.loading:
             return  # aborted in the same instant; its supervisor is already stopping it
-        runner.state = advance(runner.state, Event.LOADED)
+        self._advance(runner, Event.LOADED)
         runner.context, runner.report = context or runner.config.num_ctx, report
         runner.total_bytes, runner.gpu_bytes = total_bytes, gpu_bytes
         if runner.placement.kind == "cpu" and total_bytes:
@@ -241,7 +236,7 @@ class Fleet:
         self._replan()
         if runner.closed_after is not None and runner.state is State.READY:
             # Stopped during its load: whoever it was for has its lease now (R26; fault d of the docs).
-            self._drain(runner, runner.drain_because or Because.STOPPED, None)
+            self._drain(runner, runner.drain_because or Because.STOPPED)
             self._replan()
 
     def load_failed(self, gen: int, error: str, *, out_of_memory: bool, now: int) -> None:
@@ -250,35 +245,22 @@ class Fleet:
         runner = self.runners[gen]
         if not runner.loading:
             return
-        runner.state = advance(runner.state, Event.LOAD_FAILED)
         runner.drain_because = Because.LOAD_FAILED
-        self._emit(Stop(gen))
-        self._load_failure(runner, error, out_of_memory=out_of_memory)
+        self._advance(runner, Event.LOAD_FAILED, error, out_of_memory=out_of_memory)
         self._replan()
 
     def exited(self, gen: int, error: str, *, out_of_memory: bool = False, now: int) -> None:
         """The process is reaped, whatever the reason. Its leases get one error each (R80)."""
         self.now = now
         runner = self.runners[gen]
-        before = runner.state
-        runner.state = advance(runner.state, Event.EXITED)
         runner.stuck = False
-        self._close(runner)
-        # Figures from before this exit are worth nothing to the next load (R35).
-        self._measured_at, self._changed_at = None, now
-        if before in (State.SPAWNING, State.LOADING):
-            self._load_failure(runner, error, out_of_memory=out_of_memory)
-        elif before in (State.READY, State.DRAINING):
-            self.crashes.note(runner.key, error, now)
-        self._lose_leases(runner, None, runner.failure or error)
+        self._advance(runner, Event.EXITED, error, out_of_memory=out_of_memory)
         self._replan()
 
     def recovered(self, gen: int, how: str, now: int) -> None:
         """Its memory is back, or nothing can be waited for."""
         self.now = now
-        runner = self.runners[gen]
-        runner.state = advance(runner.state, Event.RECOVERED)
-        self._forget(runner, how)
+        self._advance(self.runners[gen], Event.RECOVERED, how)
         self._replan()
 
     def stuck(self, gen: int, now: int) -> None:
@@ -297,7 +279,7 @@ class Fleet:
         if runner is None or runner.state is not State.READY or runner.busy:
             return
         if runner.deadline is not None and now >= runner.deadline:
-            self._drain(runner, Because.EXPIRED, None)
+            self._drain(runner, Because.EXPIRED)
             self._replan()
 
     def stop(self, key: str, because: Because, now: int) -> bool:
@@ -309,7 +291,7 @@ class Fleet:
                 continue
             if runner.state is State.READY:
                 found = True
-                self._drain(runner, because, None)
+                self._drain(runner, because)
             elif runner.loading:
                 found = True
                 if runner.closed_after is None:
@@ -324,15 +306,9 @@ class Fleet:
         runner = self.runners.get(gen)
         if runner is None or runner.state in (State.RECOVERING, State.GONE):
             return
-        was_loading = runner.loading
-        runner.state = advance(runner.state, Event.KILL)
-        runner.drain_because, runner.failure = because, error
-        self._close(runner)
+        runner.drain_because = because
         self._publish(ev.DrainStarted(now, runner.model.name, gen, because, None, len(runner.leases)))
-        self._emit(Stop(gen, kill=because is not Because.SHUTDOWN))
-        if was_loading:
-            self._fail_waiters(runner, error)
-        self._lose_leases(runner, because, error)
+        self._advance(runner, Event.KILL, error, because=because)
         self._replan()
 
     def runtime_out_of_memory(self, now: int) -> None:
@@ -340,7 +316,7 @@ class Fleet:
         self.now = now
         for runner in list(self.runners.values()):
             if runner.state is State.READY:
-                self._drain(runner, Because.RUNTIME_OOM, None)
+                self._drain(runner, Because.RUNTIME_OOM)
         self._replan()
 
     def close(self, now: int) -> None:
@@ -354,7 +330,7 @@ class Fleet:
                 self._publish(ev.RequestRefused(now, runner.model.name, seq, Because.SHUTTING_DOWN, ""))
                 self._emit(Refused(seq, Because.SHUTTING_DOWN, ""))
             if not runner.leases and runner.state is State.DRAINING:
-                self._stop(runner)
+                self._advance(runner, Event.STOP)
         self._replan()
 
     def report(self, devices: Sequence[DeviceFacts], started: int, now: int) -> None:
@@ -436,12 +412,11 @@ class Fleet:
                     self._start(decision)
                 case Abort(gen=gen):
                     runner = self.runners[gen]
-                    runner.state = advance(runner.state, Event.ABORT)
                     runner.drain_because = decision.because
                     self._publish(ev.DrainStarted(self.now, runner.model.name, gen, decision.because, None, 0))
-                    self._emit(Stop(gen))
+                    self._advance(runner, Event.ABORT)
                 case Drain(gen=gen):
-                    self._drain(self.runners[gen], decision.because, decision.seq)
+                    self._drain(self.runners[gen], decision.because, decision)
                 case Claim(seq=seq, gens=gens):
                     self._set_claim(self.waiters[seq], gens)
                 case Refuse(seq=seq):
@@ -454,7 +429,7 @@ class Fleet:
     def _wait(self, waiter: Waiter, wait: Wait) -> None:
         if waiter.wait is None or waiter.wait.because is not wait.because:
             name = waiter.demand.model.name
-            self._publish(ev.RequestWaits(self.now, name, waiter.seq, wait.because, wait.by))
+            self._publish(ev.RequestWaits(self.now, name, waiter.seq, wait.because, wait.by, wait.resource, wait.bytes))
         waiter.wait = wait
         waiter.behind = wait.by if wait.because is Because.BEHIND_OWN_MODEL else None
         if wait.because is Because.MEASURING:
@@ -521,23 +496,58 @@ class Fleet:
                 config.num_batch,
                 config.parallel,
                 why_not_mapped,
+                start.free,
+                start.alternatives,
             )
         )
         self._emit(Spawn(gen))
 
-    def _drain(self, runner: Runner, because: Because, seq: int | None) -> None:
-        runner.state = advance(runner.state, Event.DRAIN)
+    def _drain(self, runner: Runner, because: Because, wanted_by: Drain | None = None) -> None:
         runner.drain_because = because
-        self._close(runner)
-        self._publish(ev.DrainStarted(self.now, runner.model.name, runner.gen, because, seq, len(runner.leases)))
+        name, seq = runner.model.name, None if wanted_by is None else wanted_by.seq
+        facts = () if wanted_by is None else (wanted_by.resource, wanted_by.bytes, wanted_by.alternatives)
+        self._publish(ev.DrainStarted(self.now, name, runner.gen, because, seq, len(runner.leases), *facts))
+        self._advance(runner, Event.DRAIN)
         if not runner.leases:
-            self._stop(runner)
+            self._advance(runner, Event.STOP)
         else:
             self._emit(Rearm(runner.gen))
 
-    def _stop(self, runner: Runner) -> None:
-        runner.state = advance(runner.state, Event.STOP)
-        self._emit(Stop(runner.gen))
+    def _advance(
+        self,
+        runner: Runner,
+        event: Event,
+        text: str = "",
+        *,
+        because: Because | None = None,
+        out_of_memory: bool = False,
+    ) -> None:
+        """The only place where a runner's state changes: the table's next state, and all that follows from it.
+
+        `text`: the error, or how it ended. Raises `IllegalTransitionError` and changes nothing for a pair that is not
+        in the table.
+        """
+        transition = advance(runner.state, event)
+        runner.state = transition.to
+        for consequence in transition.then:
+            match consequence:
+                case Consequence.CLOSE:
+                    self._close(runner)
+                case Consequence.STOP:
+                    self._emit(Stop(runner.gen, kill=because not in (None, Because.SHUTDOWN)))
+                case Consequence.STALE_FIGURES:
+                    # Figures from before this exit are worth nothing to the next load (R35).
+                    self._measured_at, self._changed_at = None, self.now
+                case Consequence.FAIL_LOAD:
+                    self._load_failure(runner, text, out_of_memory=out_of_memory)
+                case Consequence.FAIL_WAITERS:
+                    self._fail_waiters(runner, text)
+                case Consequence.NOTE_CRASH:
+                    self.crashes.note(runner.key, text, self.now)
+                case Consequence.LOSE_LEASES:
+                    self._lose_leases(runner, because, text)
+                case Consequence.FORGET:
+                    self._forget(runner, text)
 
     def _settle_idle(self) -> bool:
         """Start the keep-alive of runners that have become idle and stay so (I15); True if one ended at once."""
@@ -546,7 +556,7 @@ class Fleet:
             if runner.state is not State.READY or runner.busy or runner.armed:
                 continue
             if runner.keep_alive <= 0:
-                self._drain(runner, Because.EXPIRED, None)
+                self._drain(runner, Because.EXPIRED)
                 ended = True
                 continue
             runner.armed = True

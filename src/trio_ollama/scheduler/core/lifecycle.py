@@ -1,16 +1,29 @@
-"""The life of a runner, as a table: which event takes which state where.
+"""The life of a runner, as a table: which event takes which state where, and what follows from it.
 
 States only move forward; a (state, event) pair that is not in the table is a fault of ours and raises
-`IllegalTransitionError`. A *claim* is no state (planner: it belongs to the waiter and goes with it).
+`IllegalTransitionError`, which ends that runner and nothing else. A *claim* is no state (planner: it belongs to the
+waiter and goes with it).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["ALIVE", "COUNTED", "LOADING", "TRANSITIONS", "Event", "IllegalTransitionError", "State", "advance"]
+__all__ = [
+    "ALIVE",
+    "COUNTED",
+    "LOADING",
+    "TRANSITIONS",
+    "Consequence",
+    "Event",
+    "IllegalTransitionError",
+    "State",
+    "Transition",
+    "advance",
+]
 
 
 class State(StrEnum):
@@ -42,32 +55,51 @@ class Event(StrEnum):
     """Its memory is back, or cannot be waited for any longer."""
 
 
-S, E = State, Event
+class Consequence(StrEnum):
+    """What the fleet does in the step of a transition, in the order of the table."""
+
+    CLOSE = "no keep-alive ends it and nobody claims it"
+    STOP = "the stop sequence begins"
+    STALE_FIGURES = "memory is measured anew before the next load"
+    FAIL_LOAD = "its waiters get the error, unless it is tried once more"
+    FAIL_WAITERS = "its waiters get the error"
+    NOTE_CRASH = "one more crash of its model in a row"
+    LOSE_LEASES = "its leases end with the error"
+    FORGET = "its record goes"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    to: State
+    then: tuple[Consequence, ...] = ()
+
+
+S, E, C = State, Event, Consequence
 
 TRANSITIONS: Final = MappingProxyType(
     {
-        (S.SPAWNING, E.SPAWNED): S.LOADING,
-        (S.SPAWNING, E.SPAWN_FAILED): S.GONE,
-        (S.SPAWNING, E.ABORT): S.STOPPING,
-        (S.SPAWNING, E.KILL): S.STOPPING,
-        (S.SPAWNING, E.EXITED): S.RECOVERING,
-        (S.LOADING, E.LOADED): S.READY,
-        (S.LOADING, E.LOAD_FAILED): S.STOPPING,
-        (S.LOADING, E.ABORT): S.STOPPING,
-        (S.LOADING, E.KILL): S.STOPPING,
-        (S.LOADING, E.EXITED): S.RECOVERING,
-        (S.READY, E.DRAIN): S.DRAINING,
-        (S.READY, E.KILL): S.STOPPING,
-        (S.READY, E.EXITED): S.RECOVERING,
-        (S.DRAINING, E.DRAIN): S.DRAINING,
-        (S.DRAINING, E.STOP): S.STOPPING,
-        (S.DRAINING, E.KILL): S.STOPPING,
-        (S.DRAINING, E.EXITED): S.RECOVERING,
-        (S.STOPPING, E.SPAWNED): S.STOPPING,  # aborted between the decision and the spawn
-        (S.STOPPING, E.SPAWN_FAILED): S.GONE,
-        (S.STOPPING, E.KILL): S.STOPPING,
-        (S.STOPPING, E.EXITED): S.RECOVERING,
-        (S.RECOVERING, E.RECOVERED): S.GONE,
+        (S.SPAWNING, E.SPAWNED): Transition(S.LOADING),
+        (S.SPAWNING, E.SPAWN_FAILED): Transition(S.GONE, (C.FAIL_LOAD, C.FORGET)),
+        (S.SPAWNING, E.ABORT): Transition(S.STOPPING, (C.STOP,)),
+        (S.SPAWNING, E.KILL): Transition(S.STOPPING, (C.STOP, C.FAIL_WAITERS)),
+        (S.SPAWNING, E.EXITED): Transition(S.RECOVERING, (C.STALE_FIGURES, C.FAIL_LOAD)),
+        (S.LOADING, E.LOADED): Transition(S.READY),
+        (S.LOADING, E.LOAD_FAILED): Transition(S.STOPPING, (C.STOP, C.FAIL_LOAD)),
+        (S.LOADING, E.ABORT): Transition(S.STOPPING, (C.STOP,)),
+        (S.LOADING, E.KILL): Transition(S.STOPPING, (C.STOP, C.FAIL_WAITERS)),
+        (S.LOADING, E.EXITED): Transition(S.RECOVERING, (C.STALE_FIGURES, C.FAIL_LOAD)),
+        (S.READY, E.DRAIN): Transition(S.DRAINING, (C.CLOSE,)),
+        (S.READY, E.KILL): Transition(S.STOPPING, (C.CLOSE, C.STOP, C.LOSE_LEASES)),
+        (S.READY, E.EXITED): Transition(S.RECOVERING, (C.CLOSE, C.STALE_FIGURES, C.NOTE_CRASH, C.LOSE_LEASES)),
+        (S.DRAINING, E.DRAIN): Transition(S.DRAINING),
+        (S.DRAINING, E.STOP): Transition(S.STOPPING, (C.STOP,)),
+        (S.DRAINING, E.KILL): Transition(S.STOPPING, (C.STOP, C.LOSE_LEASES)),
+        (S.DRAINING, E.EXITED): Transition(S.RECOVERING, (C.STALE_FIGURES, C.NOTE_CRASH, C.LOSE_LEASES)),
+        (S.STOPPING, E.SPAWNED): Transition(S.STOPPING),  # aborted between the decision and the spawn
+        (S.STOPPING, E.SPAWN_FAILED): Transition(S.GONE, (C.FORGET,)),
+        (S.STOPPING, E.KILL): Transition(S.STOPPING, (C.STOP,)),
+        (S.STOPPING, E.EXITED): Transition(S.RECOVERING, (C.STALE_FIGURES,)),
+        (S.RECOVERING, E.RECOVERED): Transition(S.GONE, (C.FORGET,)),
     }
 )
 
@@ -82,8 +114,8 @@ class IllegalTransitionError(AssertionError):
     """An event that the state does not know: the caller lost track of a generation."""
 
 
-def advance(state: State, event: Event) -> State:
-    """The state after `event`; raises `IllegalTransitionError` for a pair that is not in the table."""
+def advance(state: State, event: Event) -> Transition:
+    """Where `event` leads from `state`; raises `IllegalTransitionError` for a pair that is not in the table."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

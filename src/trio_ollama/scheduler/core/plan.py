@@ -23,7 +23,7 @@ from .placements import explicit_partial
 from .pools import Pools
 from .records import OomRetry, Runner, Waiter
 from .reload import difference
-from .values import DeviceFacts, LaunchConfig, Placement, Policy
+from .values import MODELS, DeviceFacts, LaunchConfig, Placement, Policy
 
 __all__ = ["FleetView", "plan"]
 
@@ -125,6 +125,8 @@ class _Pass:
         self.aborted: set[int] = set()
         self.heads: dict[str, int] = {}
         """The earliest waiter that keeps a place on a resource."""
+        self.short: dict[int, tuple[str, int]] = {}
+        """What each front lacks most at the moment: resource and amount."""
         self.locked: set[str] = set()
         self.overtakers: dict[str, list[int]] = {}
 
@@ -145,9 +147,10 @@ class _Pass:
             if seq not in self.decided:
                 self._consider(waiter, front)  # step C
         for gen, seq in self.claimed.items():
-            if not runners[gen].busy and gen not in self.granted and gen not in self.spared:  # step D
+            if self._idle(gen) and gen not in self.spared:  # step D
                 because = Because.RELOAD_FOR if gen in self.reloading else Because.EVICTED_FOR
-                self.decisions.append(Drain(gen, because, seq))
+                others = tuple(other for other in sorted(self.candidates.gens) if self._idle(other))
+                self.decisions.append(Drain(gen, because, seq, *self.short.get(seq, ("", 0)), others))
         return tuple(self.decisions)
 
     # -- steps A and B ------------------------------------------------------------------------------------------
@@ -304,7 +307,8 @@ class _Pass:
         unlocked = next((placement for placement in fitting if self.locked.isdisjoint(placement.load_lock)), None)
         if unlocked is not None and self.fleet.facts_fresh:
             partial = unlocked.kind == "explicit_partial"
-            return self._start(q, unlocked, Because.EXPLICIT_PARTIAL if partial else Because.FITS)
+            others = tuple(other.gpus for other in fitting if other is not unlocked)
+            return self._start(q, unlocked, Because.EXPLICIT_PARTIAL if partial else Because.FITS, others)
         if unlocked is None and self._queue_full(q):
             return self._refuse(q, Because.QUEUE_FULL)
         # No later load starts on these devices: loads on single GPUs cannot keep a wide one out (planner, row 13).
@@ -314,14 +318,17 @@ class _Pass:
         # Old figures: decided again in the step in which fresh ones arrive, on what is kept meanwhile.
         self._wait(q, Because.DEVICE_LOADING if unlocked is None else Because.MEASURING)
 
-    def _start(self, q: Waiter, placement: Placement, because: Because) -> None:
+    def _start(
+        self, q: Waiter, placement: Placement, because: Because, alternatives: tuple[tuple[str, ...], ...] = ()
+    ) -> None:
         if placement.kind == "explicit_partial":
             now = self.pools.now
             reservation = {id_: min(amount, now.get(id_, 0)) for id_, amount in placement.reservation.items()}
             placement = replace(placement, reservation=reservation)
+        free = tuple((id_, self.pools.now[id_]) for id_ in placement.reservation if id_ != MODELS)
         self.pools.draw(placement.reservation, self.pools.now)
         self.locked |= placement.load_lock
-        start = StartLoad(q.seq, q.key, q.wanted, placement, because)
+        start = StartLoad(q.seq, q.key, q.wanted, placement, because, free, alternatives)
         self.started[q.key] = start
         self.decisions.append(start)
         self._wait(q, Because.LOADING)
@@ -363,6 +370,7 @@ class _Pass:
     def _keep(self, q: Waiter, need: Mapping[str, int], *pools: dict[str, int]) -> None:
         """Become the front of its model and keep a place: these bytes are for nobody later."""
         self.fronts.setdefault(q.key, q.seq)
+        self.short[q.seq] = self.pools.short(need)
         self.pools.draw(need, *pools)
         for id_, amount in need.items():
             if amount:
@@ -400,7 +408,7 @@ class _Pass:
         if q.claim and q.seq not in self.claimants:
             self.decisions.append(Claim(q.seq, NOTHING))  # what it claimed before is open again
         if q.wait is None or q.wait.because is not because or q.wait.by != by:
-            self.decisions.append(Wait(q.seq, because, by=by))
+            self.decisions.append(Wait(q.seq, because, by, *self.short.get(q.seq, ("", 0))))
 
     def _grant(self, q: Waiter, runner: Runner, because: Because) -> None:
         slot = q.demand.slot and self._free_slots(runner) > 0
@@ -417,6 +425,9 @@ class _Pass:
             for id_ in runner.reservation:
                 self.overtakers.setdefault(id_, []).append(q.seq)
         self.decisions.append(Grant(q.seq, runner.gen, because, slot, overtook))
+
+    def _idle(self, gen: int) -> bool:
+        return not self.fleet.runners[gen].busy and gen not in self.granted
 
     def _free_slots(self, runner: Runner) -> int:
         if runner.gen not in self.slots:

@@ -54,8 +54,6 @@ class Runner:
     drain_because: Because | None = None
     stuck: bool = False
     """SIGKILL did not end it (R71); its bytes stay reserved."""
-    failure: str | None = None
-    """Why its leases end with an error."""
     total_bytes: int = 0
     gpu_bytes: int = 0
     context: int = 0
