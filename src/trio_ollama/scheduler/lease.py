@@ -33,6 +33,7 @@ class Lease:
         self._calls: list[OpenCall] = []
         """Those that the child may still work for."""
         self._served = False
+        """The last call got its answer: the runner is in no crash loop (R78)."""
         self._released = False
 
     @property
@@ -82,9 +83,11 @@ class Lease:
         try:
             async with AsyncExitStack() as stack:
                 call = await self._ticket.unless_taken(stack.enter_async_context, opening)
-                yield _Watched(call, self._ticket, self._supervisor)
-                self._served = True
+                watched = _Watched(call, self._ticket, self._supervisor)
+                yield watched
+                self._served = not watched.failed
         except RunnerDiedError as error:
+            self._served = False
             raise self._reason(error) from error
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
@@ -131,12 +134,18 @@ class _Watched:
         self._call = call
         self._ticket = ticket
         self._supervisor = supervisor
+        self.failed = False
+        """It ended with an error; whoever told its client of it need not have raised it again."""
 
     @property
     def settled(self) -> trio.Event:
         return self._call.settled
 
     async def receive(self) -> list[dict[str, Any]]:
-        events = await self._ticket.unless_taken(self._call.receive)
+        try:
+            events = await self._ticket.unless_taken(self._call.receive)
+        except Exception:
+            self.failed = True
+            raise
         self._supervisor.progress()
         return events
