@@ -37,6 +37,7 @@ async def test_in_the_middle_of_streams(autojump_clock: MockClock) -> None:
         await other.streaming.wait()
         world.factory.next("m", Behaviour(dies_after_tokens=20))
         streams = [world.client("m", tokens=100) for _ in range(2)]
+        await world.rest()
         waiting = world.client("m", tokens=100)  # for a slot
         for client in (*streams, waiting):
             await client.ended.wait()
