@@ -137,7 +137,7 @@ class FakeScheduler:
         self.leases.append(FakeLease(self, demand.model.name, self.context, batch=self.batch))
         return self.leases[-1]
 
-    def stop(self, key: str) -> bool:
+    def stop(self, key: str, because: object = None) -> bool:
         self.stopped.append(key)
         return True
 

@@ -21,6 +21,19 @@ __all__ = [
 ]
 
 
+UNKNOWN_FORMAT = (
+    "unknown model architecture",
+    "unsupported model format",
+    "bad GGUF version",
+    "unsupported GGUF version",
+)
+INCOMPATIBLE = (
+    ": this model may be incompatible with your version of trio-ollama, which a newer version of its runner "
+    "(the package xllamacpp, or your llama-server) may mend"
+)
+"""Added where the runner does not know what it was given; a damaged file says so itself."""
+
+
 class SchedulingError(Exception):
     """The scheduler refuses a request; nothing was changed by it."""
 
@@ -74,4 +87,5 @@ def refusal(because: Because, facts: str, model: str) -> Exception:
                 f'model "{model}" is unavailable: its previous runner ({facts}) has not exited'
             )
         case _:
-            return LoadFailedError(facts, out_of_memory=looks_like_out_of_memory(facts))
+            hint = INCOMPATIBLE if any(mark in facts for mark in UNKNOWN_FORMAT) else ""
+            return LoadFailedError(facts + hint, out_of_memory=looks_like_out_of_memory(facts))

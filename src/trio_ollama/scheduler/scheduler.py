@@ -37,6 +37,9 @@ __all__ = ["Scheduler"]
 
 log = logging.getLogger("trio_ollama.scheduler")
 
+REMEMBERED = 1024
+"""Events that are kept for later readers."""
+
 
 def _log_event(event: Event) -> None:
     if log.isEnabledFor(event.level):
@@ -57,7 +60,9 @@ class Scheduler:
         on_event: Callable[[Event], None] = _log_event,
     ) -> None:
         self.limits = limits or Limits()
-        self.fleet = Fleet(policy, on_event)
+        self._recent: deque[Event] = deque(maxlen=REMEMBERED)
+        self._on_event = on_event
+        self.fleet = Fleet(policy, self._remember)
         self._facts = HardwareFacts(hardware, overhead=gpu_overhead, deadline=self.limits.query)
         self._runners = runners
         self._nursery: trio.Nursery | None = None
@@ -141,6 +146,10 @@ class Scheduler:
             if runner.state in (State.READY, State.DRAINING)
         )
 
+    def recent(self) -> tuple[Event, ...]:
+        """The last decisions and what came of them, oldest first; at most `REMEMBERED`."""
+        return tuple(self._recent)
+
     def devices(self) -> Sequence[DeviceFacts]:
         """The machine as last measured."""
         return self.fleet.devices
@@ -167,6 +176,10 @@ class Scheduler:
             await trio.lowlevel.checkpoint()
             while any(runner.state in ALIVE for runner in self.fleet.runners.values()):
                 await self._changed.wait()
+
+    def _remember(self, event: Event) -> None:
+        self._recent.append(event)
+        self._on_event(event)
 
     # -- steps ----------------------------------------------------------------------------------------------------
 

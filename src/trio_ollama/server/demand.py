@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from quart import has_request_context, request
+
 from trio_ollama.scheduler import Demand, LoadOptions
+from trio_ollama.scheduler.core.context import resolve_shift
+from trio_ollama.server.errors import ApiError
 from trio_ollama.server.lookup import Target
 from trio_ollama.server.services import Services
 
-__all__ = ["context_shift", "demand"]
+__all__ = ["ABANDONED_LOAD", "context_shift", "demand"]
 
-_LEAST_CONTEXT: Final = 4
-_LEAST_VISION_CONTEXT: Final = 2048
+ABANDONED_LOAD: Final = "X-Abandoned-Load"
+"""Request header, `abort` or `finish`: what becomes of a load when this request is the last to leave it."""
+
 _DEFAULT_BATCH: Final = 512
 _DEFAULT_DRAFT: Final = 4
 
@@ -32,11 +37,10 @@ def demand(
     context = options.get("num_ctx")
     if context is None and services.settings.context_length > 0:
         context = services.settings.context_length
-    least = _LEAST_VISION_CONTEXT if facts.vision else _LEAST_CONTEXT
     return Demand(
         model=facts,
         options=LoadOptions(
-            num_ctx=max(services.default_context if context is None else context, least),
+            num_ctx=services.default_context if context is None else context,
             num_ctx_auto=context is None,
             num_batch=max(options.get("num_batch", _DEFAULT_BATCH), 1),
             num_batch_auto="num_batch" not in options,
@@ -50,11 +54,17 @@ def demand(
         ),
         keep_alive=keep_alive,
         slot=slot,
+        finish_load=_finish_load(),
     )
 
 
 def context_shift(target: Target, wanted: bool | None) -> bool:
     """Whether a runner for this request forgets the oldest tokens instead of stopping when the context is full."""
-    if wanted is not None:
-        return wanted
-    return "deepseek2" not in (target.model.family, *target.model.families)
+    return resolve_shift(wanted, target.facts)
+
+
+def _finish_load() -> bool | None:
+    wish = request.headers.get(ABANDONED_LOAD, "").strip().lower() if has_request_context() else ""
+    if wish not in ("", "abort", "finish"):
+        raise ApiError(400, f'{ABANDONED_LOAD} must be "abort" or "finish"')
+    return wish == "finish" if wish else None

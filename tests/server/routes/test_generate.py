@@ -125,3 +125,18 @@ async def test_a_prompt_is_cut_in_the_middle_after_its_template(daemon: Daemon) 
     assert sent == "<" + "x" * 10 + ">"
     whole = await daemon.post("/api/generate", GENERATE | {"prompt": "x" * 100, "truncate": False})
     assert whole.status == 400
+
+
+@pytest.mark.parametrize(("header", "wish"), [(None, None), ("finish", True), ("Abort", False)])
+async def test_a_request_may_say_what_becomes_of_a_load_it_leaves(
+    daemon: Daemon, header: str | None, wish: bool | None
+) -> None:
+    """R03."""
+    await daemon.post("/api/generate", GENERATE, headers=[("X-Abandoned-Load", header)] if header else [])
+    assert daemon.scheduler.demands[0].finish_load is wish
+
+
+async def test_and_says_so_clearly(daemon: Daemon) -> None:
+    answer = await daemon.post("/api/generate", GENERATE, headers=[("X-Abandoned-Load", "later")])
+    assert (answer.status, answer.json["error"]) == (400, 'X-Abandoned-Load must be "abort" or "finish"')
+    assert not daemon.scheduler.demands

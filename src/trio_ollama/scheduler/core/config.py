@@ -14,11 +14,12 @@ from .context import clamp, floor_context, resolve_shift
 from .flash_attention import flash_attention
 from .memory import available, predict_vram, usable
 from .mmap import default_mmap
-from .parallel import slots
+from .parallel import single_slot_family, slots
+from .placement import group_by_library
 from .records import Runner
 from .values import RAM, Demand, DeviceFacts, LaunchConfig, ModelFacts, Placement, Policy
 
-__all__ = ["launchable", "wanted"]
+__all__ = ["launchable", "notes", "wanted"]
 
 
 def wanted(demand: Demand, policy: Policy) -> LaunchConfig:
@@ -98,3 +99,15 @@ def launchable(
 
 def _reserved(device: str, loaded: Iterable[Runner]) -> int:
     return sum(runner.holds(device) for runner in loaded)
+
+
+def notes(demand: Demand, devices: Sequence[DeviceFacts], policy: Policy) -> tuple[str, ...]:
+    """What was asked for and cannot be had, for the log of a load (A62, A108)."""
+    found = []
+    if policy.num_parallel > 1 and single_slot_family(demand.model):
+        found.append(f"its architecture {demand.model.architecture} answers one request at a time only")
+    main_gpu = demand.options.main_gpu
+    groups = group_by_library([device for device in devices if device.gpu])
+    if main_gpu is not None and groups and not any(0 <= main_gpu < len(group) for group in groups):
+        found.append(f"there is no GPU {main_gpu}, so main_gpu is not heeded")
+    return tuple(found)

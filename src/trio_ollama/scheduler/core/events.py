@@ -45,7 +45,7 @@ def human_bytes(amount: int) -> str:
 
 
 def _amount(resource: str, amount: int) -> str:
-    return f"{amount} of the models allowed" if resource == MODELS else f"{human_bytes(amount)} on {resource}"
+    return f"{amount} place among the loaded models" if resource == MODELS else f"{human_bytes(amount)} on {resource}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +189,10 @@ class RequestWaits(Event):
 class RequestLeft(Event):
     seq: int
     waited: int
+    stage: str
 
     def text(self) -> str:
-        return f"request {self.seq} for {self.model} left after waiting {self.waited / 1e9:.3f} s"
+        return f"request {self.seq} for {self.model} left after waiting {self.waited / 1e9:.3f} s, {self.stage}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from . import events as ev
-from .config import launchable, wanted
+from .config import launchable, notes, wanted
 from .context import step_down
 from .crashes import CrashLog
 from .decisions import Abort, Because, Claim, Decision, Drain, Grant, Refuse, StartLoad, Wait
@@ -23,6 +23,7 @@ from .plan import plan
 from .records import Lease, OomRetry, Runner, Waiter
 from .reload import difference
 from .shortcuts import arrival, departure_changes_nothing
+from .stages import stage
 from .values import FOREVER, RAM, Demand, DeviceFacts, LaunchConfig, Placement, Policy
 
 __all__ = ["FACTS_MAX_AGE", "Fleet"]
@@ -135,7 +136,10 @@ class Fleet:
             self.release(seq, now)
             return
         waiter = self._remove(seq)
-        self._publish(ev.RequestLeft(now, waiter.demand.model.name, seq, now - waiter.arrived))
+        self._publish(ev.RequestLeft(now, waiter.demand.model.name, seq, now - waiter.arrived, stage(waiter)))
+        for runner in self.runners.values():
+            if runner.loading and runner.key == waiter.key and difference(runner.config, waiter.wanted) is None:
+                runner.finish_load = self._finishes(waiter)
         if departure_changes_nothing(self, waiter):
             self._tidy()
         else:
@@ -479,6 +483,7 @@ class Fleet:
             start.placement,
             start.placement.reservation,
             self.policy.keep_alive,  # until the first grant (G29)
+            finish_load=self._finishes(waiter),
         )
         self._spawned_at[gen] = self.now
         where = tuple((id_, amount) for id_, amount in start.placement.reservation.items() if id_ != "models")
@@ -498,6 +503,7 @@ class Fleet:
                 why_not_mapped,
                 start.free,
                 start.alternatives,
+                notes(waiter.demand, self.devices, self.policy),
             )
         )
         self._emit(Spawn(gen))
@@ -564,6 +570,10 @@ class Fleet:
                 runner.deadline = self.now + runner.keep_alive
             self._emit(Rearm(runner.gen))
         return ended
+
+    def _finishes(self, waiter: Waiter) -> bool:
+        wish = waiter.demand.finish_load
+        return self.policy.finish_abandoned_load if wish is None else wish
 
     def _close(self, runner: Runner) -> None:
         """It has left `ready`: nobody claims what goes already, and no keep-alive ends it."""

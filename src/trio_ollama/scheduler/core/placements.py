@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .memory import predict_vram, saturating_sub
+from .batch import choose_batch
+from .flash_attention import flash_attention
+from .memory import batch_surcharge, predict_vram, saturating_sub
 from .placement import group_by_library
 from .values import MODELS, RAM, DeviceFacts, LaunchConfig, ModelFacts, Placement, Policy
 
@@ -37,12 +39,16 @@ def placements(
     group = _best_group(gpus, base)
     if explicit_partial(model, config):
         return (_explicit(model, config, size, group, base, policy, main_gpu),)
-    singles = [] if policy.spread and len(gpus) > 1 else [gpu for gpu in gpus if _need(size, gpu) <= base[gpu.id]]
+    spread = policy.spread and len(gpus) > 1
+    sizes = {gpu.id: size + _surcharge(model, config, size, [gpu], base, policy) for gpu in gpus}
+    singles = [] if spread else [gpu for gpu in gpus if _need(sizes[gpu.id], gpu) <= base[gpu.id]]
     if singles:
-        return tuple(_single(size, gpu, base, policy, 0 if len(gpus) > 1 else main_gpu) for gpu in singles)
+        first = 0 if len(gpus) > 1 else main_gpu
+        return tuple(_single(sizes[gpu.id], gpu, base, policy, first) for gpu in singles)
     together = sum(base[gpu.id] for gpu in group)
-    if len(group) > 1 and _need(size, group[0]) <= together:
-        return (_group(size, group, base, together, policy),)
+    whole = size + _surcharge(model, config, size, group, base, policy)
+    if len(group) > 1 and _need(whole, group[0]) <= together:
+        return (_group(whole, group, base, together, policy),)
     return (_partial(size, group, base, policy, main_gpu),)
 
 
@@ -84,6 +90,31 @@ def _shared_once(gpus: Sequence[DeviceFacts], base: Mapping[str, int]) -> Mappin
     if together <= base[RAM]:
         return base
     return {**base, **{id_: amount * base[RAM] // together for id_, amount in shared.items()}}
+
+
+def _surcharge(
+    model: ModelFacts,
+    config: LaunchConfig,
+    size: int,
+    gpus: Sequence[DeviceFacts],
+    base: Mapping[str, int],
+    policy: Policy,
+) -> int:
+    """Bytes that the batch takes beside the prediction (G28). An automatic batch is one that fits with them."""
+    batch = choose_batch(
+        model,
+        requested=config.num_batch,
+        automatic=config.num_batch_auto,
+        embeddings=config.embeddings,
+        num_ctx=config.num_ctx,
+        parallel=config.parallel,
+        layers_on_cpu=False,
+        predicted=size,
+        available=sum(base[gpu.id] for gpu in gpus),
+        flash_attention=flash_attention(policy.flash_attention, gpus),
+        devices=gpus,
+    )
+    return batch_surcharge(batch, model.completion and not model.pooled)
 
 
 def _need(size: int, device: DeviceFacts) -> int:

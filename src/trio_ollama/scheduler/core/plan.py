@@ -163,7 +163,7 @@ class _Pass:
         return None
 
     def _keep_or_abort(self, runner: Runner) -> None:
-        finish = self.policy.finish_abandoned_load and runner.closed_after is None and not self.fleet.closing
+        finish = runner.finish_load and runner.closed_after is None and not self.fleet.closing
         if finish or self._first_interested(runner) is not None:
             self.locked |= runner.placement.load_lock
             return

@@ -47,6 +47,8 @@ class Runner:
     """When keep-alive ends, while idle; None while busy, or for ever."""
     armed: bool = False
     """The current idle period has its deadline (I15)."""
+    finish_load: bool = False
+    """Its load goes on when nobody waits for it any more: the wish of whoever waited last (R03)."""
     closed_after: int | None = None
     """Stopped during its load: only requests up to this seq are served (R26)."""
     claimed_by: int | None = None

@@ -119,6 +119,8 @@ class Demand:
     """Nanoseconds; `FOREVER`; None leaves a loaded runner's value and takes the default for a new one (R24)."""
     slot: bool = True
     """False for a request that only loads."""
+    finish_load: bool | None = None
+    """Whether a load that this request is the last to leave goes on to its end; None for the policy's choice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from trio_ollama.models.details import show as show_model
 from trio_ollama.models.errors import BrokenModelError, InvalidNameError, ModelNotFoundError
 from trio_ollama.models.names import ModelName
 from trio_ollama.models.parameters import parameters_text
+from trio_ollama.scheduler import Because
 from trio_ollama.server.asgi import empty_response
 from trio_ollama.server.errors import ApiError
 from trio_ollama.server.lookup import WORDS, find, parse_name
@@ -121,7 +122,7 @@ async def delete() -> Response:
         status, form = words.absent
         raise ApiError(status, form.format(given=body.given)) from None
     if key:
-        at.scheduler.stop(key)
+        at.scheduler.stop(key, Because.DELETED)
     return empty_response(200)
 
 
