@@ -122,3 +122,16 @@ async def test_the_last_events_are_kept(autojump_clock: MockClock) -> None:
         for _ in range(REMEMBERED):
             world.scheduler._remember(world.scheduler.recent()[0])
         assert len(world.scheduler.recent()) == REMEMBERED
+
+
+def test_a_device_that_shrank_is_said_to_be_overbooked_once() -> None:
+    """A113: the driver says there is less than our runners hold, say, after another card took its place."""
+    fleet = FleetBuilder(24)
+    fleet.runner("X", 20)
+    fleet.fleet.devices = tuple(
+        replace(device, total=16 * GIB) if device.id == "g0" else device for device in fleet.fleet.devices
+    )
+    fleet.looks()
+    fleet.looks()
+    [warning] = [event for event in fleet.fleet.events if isinstance(event, ev.Overbooked)]
+    assert warning.text() == "20.0 GiB are reserved on g0, which has 16.0 GiB: nothing counts as free there"

@@ -19,6 +19,7 @@ __all__ = [
     "LeaseReleased",
     "LoadFailed",
     "LoadStarted",
+    "Overbooked",
     "RequestLeft",
     "RequestRefused",
     "RequestWaits",
@@ -228,6 +229,22 @@ class DrainStarted(Event):
         rest = f"; {self.leases} requests finish first" if self.leases else ""
         others = f"; not chosen: {', '.join(map(str, self.alternatives))}" if self.alternatives else ""
         return f"{self.model} (generation {self.gen}) goes{whom}: {self.because}{short}{rest}{others}"
+
+
+@dataclass(frozen=True, slots=True)
+class Overbooked(Event):
+    """`model` is empty: it is about a device. Said once, until it is over."""
+
+    level: ClassVar[int] = WARNING
+    device: str
+    reserved: int
+    total: int
+
+    def text(self) -> str:
+        return (
+            f"{human_bytes(self.reserved)} are reserved on {self.device}, which has {human_bytes(self.total)}: "
+            "nothing counts as free there"
+        )
 
 
 @dataclass(frozen=True, slots=True)

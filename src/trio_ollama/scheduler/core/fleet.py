@@ -58,6 +58,7 @@ class Fleet:
         self._last_seq = 0
         self._last_gen = 0
         self._measuring: set[int] = set()
+        self._overbooked: set[str] = set()
         self._interned: dict[LaunchConfig, LaunchConfig] = {}
         self._base: Mapping[str, int] = {}
         self._placements: dict[tuple[str, int], tuple[LaunchConfig, tuple[Placement, ...]]] = {}
@@ -347,6 +348,13 @@ class Fleet:
             self._never_fits.clear()
         if started >= self._changed_at:
             self._measured_at = now
+        for device in self.devices:
+            reserved = sum(runner.holds(device.id) for runner in self.runners.values())
+            if reserved <= device.total:
+                self._overbooked.discard(device.id)
+            elif device.id not in self._overbooked:
+                self._overbooked.add(device.id)
+                self._publish(ev.Overbooked(now, "", device.id, reserved, device.total))
         self._replan()
 
     def take_effects(self) -> list[Effect]:

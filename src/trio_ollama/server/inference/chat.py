@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
@@ -24,6 +25,8 @@ from trio_ollama.server.lookup import Target
 from trio_ollama.server.services import Services
 
 __all__ = ["check_abilities", "check_template", "load", "open_chat"]
+
+logger = logging.getLogger(__name__)
 
 CHAT: Final = "/v1/chat/completions"
 IMAGE_TOKENS: Final = 768
@@ -74,6 +77,7 @@ async def open_chat(
         messages = drop_old_thinking(messages)
     wanted = demand(services, target, wish.options, keep_alive=wish.keep_alive, shift=wish.shift)
     lease = await acquire(services, stack, wanted, clock)
+    logger.debug("%s: prompt by the model file's own template; can do %s", lease.model, ", ".join(target.capabilities))
     body = chat_body(wish, messages, lease.context)
     translator = ChatTranslator(**wish.switches)
     try:
