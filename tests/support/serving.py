@@ -18,7 +18,7 @@ from trio_ollama.server.serve import serve
 from trio_ollama.server.sockets import open_listeners
 from trio_ollama.server.streaming import NDJSON, stream_response
 
-SOON = 1.0
+SOON = 5.0
 """Seconds; what takes milliseconds here may take this long on a busy machine."""
 
 FLOOD = b"f" * 4_095 + b"\n"

@@ -146,9 +146,9 @@ class Connection:
                     self._abort("the client does not read" if stall.cancelled_caught else "cancelled in a write")
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    def _leave(self, reason: str) -> None:
+    def _leave(self, reason: str, *, cut: bool = False) -> None:
         if self._exchange is not None:
-            self._exchange.leave(reason)
+            self._exchange.leave(reason, cut=cut)
 
     def _finish(self) -> None:
         """Nothing more will be sent. If the client may still be sending, what comes is discarded for a moment: closing
@@ -166,7 +166,7 @@ class Connection:
 
     def _abort(self, reason: str) -> None:
         """End the connection now, whatever is still to be sent."""
-        self._leave(reason)
+        self._leave(reason, cut=True)
         self._protocol.closed = True
         self._reading.cancel(reason)
         with contextlib.suppress(OSError):  # already closed

@@ -40,10 +40,13 @@ class Exchange:
         self._length = math.inf
         """Bytes of the body that are still to come, if the response says how many."""
 
-    def leave(self, reason: str) -> None:
-        """The client is gone: cancel the request, unless all of its response is on the way: it may have read that to
-        the end and left before the application has taken its last step."""
-        if not self._complete:
+    def leave(self, reason: str, *, cut: bool = False) -> None:
+        """The client is gone: cancel the request.
+
+        Unless all of the response is on the way, and no write was `cut` short: then it may have read that to the end
+        and left before the application has taken its last step.
+        """
+        if cut or not self._complete:
             self._left = True
             self._cancel_scope.cancel(reason)
 
