@@ -51,8 +51,8 @@ def test_R12_a_runner_that_ends_in_the_same_instant_is_not_handed_out(order: tup
 def test_R16_there_are_no_locks() -> None:
     """Nothing that could be taken in two orders, or held over a wait.
 
-    Nobody waits by sleeping, either, save where something outside cannot tell: a driver that has not answered yet (R65),
-    memory that comes back (R31); and there is the bound after SIGKILL.
+    Nobody waits by sleeping, either, save where something outside cannot tell: a driver that has not answered yet
+    (R65), memory that comes back (R31); and there is the bound after SIGKILL.
     """
     banned = {"Lock", "StrictFIFOLock", "Semaphore", "Condition", "CapacityLimiter", "threading", "sleep_until"}
     pauses = []

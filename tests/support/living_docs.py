@@ -57,7 +57,7 @@ def with_tests(text: str) -> str:
     def row(match: re.Match[str]) -> str:
         number, meaning, before = match.groups()
         kept = [f"`{path}: {test}`" for path, test in _FILES.findall(before) if f"def {test}(" in sources.get(path, "")]
-        naming = [f"`{path}`" for path, source in sources.items() if re.search(rf"(?<![A-Za-z0-9]){number}\b", source)]
+        naming = [f"`{path}`" for path, source in sources.items() if re.search(rf"(?<![A-Za-z0-9]){number}(?![A-Za-z0-9])", source)]
         naming = [path for path in naming if not any(test.startswith(path[:-1]) for test in kept)]
         return f"| {number} | {meaning} | {', '.join([*kept, *naming]) or '-'} |"
 
