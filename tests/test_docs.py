@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.living_docs import DOCS, ROOT, lifecycle_diagram, with_diagram
+from tests.support.living_docs import DOCS, ROOT, lifecycle_diagram, names, with_diagram
 from trio_ollama.scheduler.core.decisions import Because
 from trio_ollama.scheduler.core.lifecycle import State
 from trio_ollama.settings import VARIABLES
