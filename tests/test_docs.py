@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.living_docs import DOCS, ROOT, lifecycle_diagram, names, with_diagram
+from tests.support.living_docs import DOCS, ROOT, lifecycle_diagram, mentions, with_diagram
 from trio_ollama.scheduler.core.decisions import Because
 from trio_ollama.scheduler.core.lifecycle import State
 from trio_ollama.settings import VARIABLES
@@ -124,7 +124,7 @@ def test_what_is_said_to_be_tested_is() -> None:
     for row in rows(RACES):
         for path, test in REFERENCE.findall(row[-1]):
             file = ROOT / path
-            if not test and not (file.is_file() and re.search(rf"{row[0]}\b", file.read_text(encoding="utf-8"))):
+            if not test and not (file.is_file() and mentions(file.read_text(encoding="utf-8"), row[0])):
                 wrong.append(f"{row[0]}: {path}")
     assert not wrong, ANEW
 

@@ -57,14 +57,14 @@ def with_tests(text: str) -> str:
     def row(match: re.Match[str]) -> str:
         number, meaning, before = match.groups()
         kept = [f"`{path}: {test}`" for path, test in _FILES.findall(before) if f"def {test}(" in sources.get(path, "")]
-        naming = [f"`{path}`" for path, source in sources.items() if names(source, number)]
+        naming = [f"`{path}`" for path, source in sources.items() if mentions(source, number)]
         naming = [path for path in naming if not any(test.startswith(path[:-1]) for test in kept)]
         return f"| {number} | {meaning} | {', '.join([*kept, *naming]) or '-'} |"
 
     return _ROW.sub(row, text)
 
 
-def names(source: str, number: str) -> bool:
+def mentions(source: str, number: str) -> bool:
     """Whether a source names an entry, in words or in the name of a test."""
     return re.search(rf"(?<![A-Za-z0-9]){number}(?![A-Za-z0-9])", source) is not None
 
