@@ -99,6 +99,10 @@ class Blobs:
                 logger.warning("cannot prune %s: %s", entry.path, error)
         return tuple(removed)
 
+    def any(self) -> bool:
+        """Whether there is a file at all."""
+        return bool(self._entries())
+
     def _entries(self) -> list[os.DirEntry[str]]:
         with store_errors("read the model store"):
             try:

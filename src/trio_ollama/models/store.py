@@ -180,7 +180,8 @@ class Store:
             entries, damaged = self.manifests.scan()
             if damaged or not self.manifests.directory.is_dir():
                 # Without manifests every blob would look unused: a directory that is not mounted must not cost them.
-                logger.warning("unused blobs are kept: %s", "damaged manifests" if damaged else "no manifests")
+                level = logging.WARNING if damaged or self.blobs.any() else logging.DEBUG  # not for a new store
+                logger.log(level, "unused blobs are kept: %s", "damaged manifests" if damaged else "no manifests")
                 return ()
             removed = self.blobs.prune(
                 {layer.parsed_digest for entry in entries for layer in entry.manifest.blobs}, now

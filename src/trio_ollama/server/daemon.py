@@ -96,6 +96,7 @@ async def _run(settings: Settings, bound: Bound, factory: RunnerFactory) -> None
             scheduler=scheduler,
             store=store,
             metadata_cache=MetadataCache(),
+            loopback=bound.loopback,
             default_context=settings.context_length or default_context(total_vram(scheduler.devices())),
         )
         limits = Limits(stall=settings.stall_timeout, drain=settings.drain_timeout)
