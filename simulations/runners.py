@@ -30,6 +30,8 @@ __all__ = ["SimulatedCall", "SimulatedRunner", "SimulatedRunnerFactory"]
 
 REAP_LIMIT: Final = 5.0
 """Seconds in which a killed process is expected to be gone, as with the real ones."""
+AUTOPSY_TIME: Final = 0.005
+"""Seconds between the end of a process and the words of its broken connections."""
 SLOTLESS: Final = frozenset({"/tokenize", "/detokenize", "/apply-template"})
 UNREACHABLE: Final = "model runner has unexpectedly stopped, this may be due to resource limitations"
 BROKEN_OFF: Final = "an error was encountered while running the model"
@@ -363,6 +365,7 @@ class SimulatedCall:
         with trio.move_on_after(math.inf if self._runner.behaviour.hangs else seconds):
             await self._runner.gone.wait()
         if self._runner.gone.is_set():
+            await trio.sleep(AUTOPSY_TIME)
             raise self._runner.died(phase)
 
     def _finish(self) -> None:
