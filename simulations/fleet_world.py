@@ -16,12 +16,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from trio_ollama.scheduler.core import effects as ef
+from trio_ollama.scheduler.core import lifecycle
 from trio_ollama.scheduler.core.decisions import Because, Decision
 from trio_ollama.scheduler.core.events import Event
 from trio_ollama.scheduler.core.fleet import Fleet
 from trio_ollama.scheduler.core.lifecycle import ALIVE
+from trio_ollama.scheduler.core.records import Runner
 from trio_ollama.scheduler.core.values import MODELS, RAM, DeviceFacts, Policy
 
 from .fleet_decisions import Violation
@@ -71,16 +74,21 @@ class Process:
 
 
 class WatchedFleet(Fleet):
-    """Shows each decision to the checks before it is applied."""
+    """Shows each decision to the checks before it is applied, and counts which rows of the lifecycle table are used."""
 
     def __init__(self, policy: Policy, watch: Callable[[Decision], None], on_event: Callable[[Event], None]) -> None:
         super().__init__(policy, on_event)
+        self.reached: Counter[tuple[lifecycle.State, lifecycle.Event]] = Counter()
         self._watch = watch
 
     def _apply(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             self._watch(decision)
             super()._apply((decision,))
+
+    def _advance(self, runner: Runner, event: lifecycle.Event, *arguments: Any, **more: Any) -> None:
+        self.reached[runner.state, event] += 1
+        super()._advance(runner, event, *arguments, **more)
 
 
 class World:
