@@ -25,7 +25,7 @@ from tests.support.until import until
 
 from .conftest import ONE_THREAD
 
-SOON = 1.0
+SOON = 5.0
 """Seconds. The handler ends within a few milliseconds; a busy machine may take this long."""
 LET_GO = 5.0
 """Seconds for the runner: two batches or one input, tenths of a second when nothing else runs."""

@@ -33,5 +33,5 @@ def launch_spec(runner: Runner, policy: Policy) -> LaunchSpec:
         adapters=config.adapters,
         draft=config.draft,
         draft_num_predict=config.draft_num_predict,
-        visible_devices=placement.gpus if on_gpus else None,
+        visible_devices=placement.gpus,
     )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
 
 from trio_ollama.models.capabilities import capabilities
 from trio_ollama.models.errors import BrokenModelError, InvalidNameError, ModelNotFoundError
-from trio_ollama.models.metadata import Metadata
 from trio_ollama.models.model import Model
 from trio_ollama.models.names import ModelName, Source, split_source
-from trio_ollama.scheduler import ModelFacts
 from trio_ollama.server.errors import ApiError
 from trio_ollama.server.facts import model_facts
 from trio_ollama.server.services import Services
+from trio_ollama.server.targets import Target
 
 __all__ = ["WORDS", "Target", "Words", "find", "find_target", "parse_name"]
 
@@ -47,18 +46,6 @@ WORDS: Final[Mapping[str, Words]] = MappingProxyType(
 """Ollama's own words, one row per route."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A model that a request wants to use, and what its files say of it."""
-
-    model: Model
-    metadata: Metadata
-    capabilities: frozenset[str]
-    facts: ModelFacts
-    given: str
-    """The name as the request has it; it comes back in the answer and in error texts."""
-
-
 def parse_name(given: str, words: Words) -> ModelName:
     """The name in a request. Raises `ApiError`; a model that lives in the cloud is none of ours."""
     text = given.strip()
@@ -79,31 +66,40 @@ def parse_name(given: str, words: Words) -> ModelName:
 
 async def find(services: Services, given: str, words: Words) -> Model:
     """The model of that name in the store. Raises `ApiError`, or what the store says of a broken one."""
-    return await _find(services, given, words, lambda model: model)
+    return await _find(services, given, words, services.store.resolve)
 
 
 async def find_target(services: Services, given: str, words: Words) -> Target:
     """The model of that name, ready to be run: refuses the kinds that no runner of ours can host."""
 
-    def target(model: Model) -> Target:
-        if model.config.remote_host:
-            raise ApiError(403, "ollama cloud is disabled: remote model is unavailable")
-        if model.format == "safetensors":
-            raise ApiError(400, "this model requires MLX support, but the MLX runtime is not available")
-        if model.weights_digest is None or model.weights_path is None:
-            raise BrokenModelError(f"model '{model.name.short}' has no weights")
-        metadata = services.metadata.get(model.weights_digest, model.weights_path)
-        able = frozenset(capabilities(model, metadata))
-        return Target(model, metadata, able, model_facts(model, metadata, able), given)
+    def target(name: ModelName) -> Target:
+        entry = services.store.entry(name)
+        known = services.targets.get(entry)
+        if known is None:
+            known = _read(services, services.store.load(entry), given)
+            services.targets.put(entry, known)
+        return replace(known, given=given)
 
     return await _find(services, given, words, target)
 
 
-async def _find(services: Services, given: str, words: Words, use: Callable[[Model], T]) -> T:
-    """Resolve a name and go on with `use`, all in one visit to a thread."""
+def _read(services: Services, model: Model, given: str) -> Target:
+    if model.config.remote_host:
+        raise ApiError(403, "ollama cloud is disabled: remote model is unavailable")
+    if model.format == "safetensors":
+        raise ApiError(400, "this model requires MLX support, but the MLX runtime is not available")
+    if model.weights_digest is None or model.weights_path is None:
+        raise BrokenModelError(f"model '{model.name.short}' has no weights")
+    metadata = services.metadata.get(model.weights_digest, model.weights_path)
+    able = frozenset(capabilities(model, metadata))
+    return Target(model, metadata, able, model_facts(model, metadata, able), given)
+
+
+async def _find(services: Services, given: str, words: Words, use: Callable[[ModelName], T]) -> T:
+    """Go on with the name by `use`, all in one visit to a thread."""
     name = parse_name(given, words)
     try:
-        return await services.in_thread(lambda: use(services.store.resolve(name)))
+        return await services.in_thread(lambda: use(name))
     except ModelNotFoundError:
         status, form = words.absent
         raise ApiError(status, form.format(given=given, short=name.short)) from None
