@@ -41,6 +41,8 @@ class Manifests:
 
         Of several that differ only in case the one typed exactly is preferred, part by part.
         """
+        if self.path(name).is_file():
+            return name  # spelled as on disk: no folder has to be listed
         with store_errors("read the model store"):
             return next(self._matches(self.directory, tuple(name), ()), None)
 
