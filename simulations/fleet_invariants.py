@@ -230,7 +230,7 @@ class Checks:
             kept = runner.state is State.READY and self._keep_alive[runner.gen] == FOREVER and not runner.leases
             if not kept and not runner.stuck:
                 raise Violation("I24", f"generation {runner.gen} is left {runner.state}")
-        left = (fleet.waiters, fleet.queues, fleet.overtakers, fleet.oom_retries, fleet._interned, fleet._leases)
+        left = (fleet.waiters, fleet.queues, fleet.overtakers, fleet.oom_retries, fleet._memo, fleet._leases)
         if any(left):
             raise Violation("I24", f"left over: {left}")
         for id_ in world.driver.sizes:

@@ -137,7 +137,7 @@ class FleetBuilder:
         """A request that was admitted earlier and still waits."""
         want = demand(name, size, **wish)
         config = wanted(want, self.fleet.policy)
-        waiter = Waiter(seq, want, self.fleet._interned.setdefault(config, config), self.now, admitted=True)
+        waiter = Waiter(seq, want, self.fleet._memo.intern(config), self.now, admitted=True)
         waiter.claim = frozenset(runner.gen for runner in claim)
         self.fleet._enter(waiter)
         self.fleet._last_seq = max(self.fleet._last_seq, seq)

@@ -18,7 +18,7 @@ from .crashes import CrashLog
 from .decisions import Abort, Because, Claim, Decision, Drain, Grant, Refuse, StartLoad, Wait
 from .effects import Effect, Granted, Lost, Measure, Rearm, Refused, SlotGranted, Spawn, Stop
 from .lifecycle import Consequence, Event, State, advance
-from .placements import never_fits, placements
+from .memo import Memo
 from .plan import plan
 from .records import Lease, OomRetry, Runner, Waiter
 from .reload import difference
@@ -30,9 +30,6 @@ __all__ = ["FACTS_MAX_AGE", "Fleet"]
 
 FACTS_MAX_AGE = 500_000_000
 """Nanoseconds after which memory figures are measured again before a load is started on them."""
-
-REMEMBERED = 1024
-"""Configurations whose placements are kept at most."""
 
 
 class Fleet:
@@ -59,11 +56,7 @@ class Fleet:
         self._last_gen = 0
         self._measuring: set[int] = set()
         self._overbooked: set[str] = set()
-        self._interned: dict[LaunchConfig, LaunchConfig] = {}
-        self._base: Mapping[str, int] = {}
-        self._placements: dict[tuple[str, int], tuple[LaunchConfig, tuple[Placement, ...]]] = {}
-        self._totals: tuple[tuple[int, int], ...] = ()
-        self._never_fits: dict[tuple[str, int], tuple[LaunchConfig, tuple[int, int] | None]] = {}
+        self._memo = Memo(policy)
 
     # -- what the planner reads ---------------------------------------------------------------------------------
 
@@ -84,27 +77,11 @@ class Fleet:
         """Requests without a slot, at any stage (I13)."""
         return len(self.waiters) + sum(len(runner.slot_queue) for runner in self.runners.values())
 
-    # Wanted configurations are interned, so their identity is a key; the values keep them alive.
-
     def placements(self, waiter: Waiter, base: Mapping[str, int]) -> tuple[Placement, ...]:
-        """The waiter's placements; kept as long as `base` stays the same."""
-        if base is not self._base:
-            if base != self._base:
-                self._placements.clear()
-            self._base = base
-        known = self._placements.get((waiter.key, id(waiter.wanted)))
-        if known is None:
-            found = placements(waiter.demand.model, waiter.wanted, self.devices, base, self.policy)
-            known = self._placements[waiter.key, id(waiter.wanted)] = (waiter.wanted, found)
-        return known[1]
+        return self._memo.placements(waiter, self.devices, base)
 
     def never_fits(self, waiter: Waiter) -> tuple[int, int] | None:
-        """Kept until the devices change."""
-        known = self._never_fits.get((waiter.key, id(waiter.wanted)))
-        if known is None:
-            verdict = never_fits(waiter.demand.model, waiter.wanted, self.devices, self.policy)
-            known = self._never_fits[waiter.key, id(waiter.wanted)] = (waiter.wanted, verdict)
-        return known[1]
+        return self._memo.never_fits(waiter, self.devices)
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -120,7 +97,7 @@ class Fleet:
         retry = self.oom_retries.get(demand.model.key)
         if retry is not None:
             config = _reduced(config, retry)
-        waiter = Waiter(seq, demand, self._interned.setdefault(config, config), now)
+        waiter = Waiter(seq, demand, self._memo.intern(config), now)
         self._enter(waiter)
         decision = arrival(self, waiter)
         if decision is None:
@@ -342,10 +319,6 @@ class Fleet:
         """Figures of a query that began at `started`; what did not answer has its last good value in it (I19, R65)."""
         self.now = now
         self.devices = tuple(devices)
-        totals = tuple((device.total, device.overhead) for device in self.devices)
-        if totals != self._totals:
-            self._totals = totals
-            self._never_fits.clear()
         if started >= self._changed_at:
             self._measured_at = now
         for device in self.devices:
@@ -383,10 +356,7 @@ class Fleet:
             del self.oom_retries[key]
         if not self.waiters:
             self.overtakers.clear()
-        if not self.waiters or len(self._interned) > REMEMBERED:
-            self._interned.clear()
-            self._placements.clear()
-            self._never_fits.clear()
+        self._memo.forget(unless_few=bool(self.waiters))
 
     def _enter(self, waiter: Waiter) -> None:
         self.waiters[waiter.seq] = waiter
@@ -615,7 +585,7 @@ class Fleet:
                 for waiter in self.waiters.values():
                     if waiter.key == key:
                         config = _reduced(waiter.wanted, retry)
-                        waiter.wanted = self._interned.setdefault(config, config)
+                        waiter.wanted = self._memo.intern(config)
                 return
         if not out_of_memory:
             self.crashes.note(key, error, self.now)

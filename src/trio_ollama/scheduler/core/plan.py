@@ -269,8 +269,8 @@ class _Pass:
             if fitting and not exit_pending:  # 6
                 return self._start_or_take_turn(q, fitting)
             if coming:  # 7
-                # What is back stays kept for it: taking what is coming first, it would wait for ever newer returns while
-                # later loads use up the older ones (I21).
+                # What is back stays kept for it: if it took what is coming first, it would wait for ever newer returns
+                # while later loads use up the older ones (I21).
                 self._keep(q, coming[0].need, pools.now, pools.soon)
                 return self._wait(q, Because.MEMORY_RETURNING)
         kept = must_go.union(gen for gen in q.claim if gen in self.candidates) if q.claim else must_go
