@@ -68,9 +68,12 @@ class Pools:
 
     def short(self, need: Mapping[str, int]) -> tuple[str, int]:
         """The resource that lacks most for `need` at this moment, and how much; ("", 0) if it is all there."""
-        lacking = {id_: amount - self.now.get(id_, 0) for id_, amount in need.items()}
-        id_ = max(lacking, key=lambda each: (lacking[each], each), default="")
-        return (id_, lacking[id_]) if id_ and lacking[id_] > 0 else ("", 0)
+        worst, most = "", 0
+        for id_, amount in need.items():
+            missing = amount - self.now.get(id_, 0)
+            if missing > most:
+                worst, most = id_, missing
+        return worst, most
 
     def aborted(self, runner: Runner) -> None:
         """Its bytes come back after its exit, its model unit at once (I14)."""
