@@ -66,11 +66,12 @@ class Candidates:
 
     def within_reach(self, placements: Sequence[Placement]) -> Sequence[Placement]:
         """Those that could be met if everybody went who still may: a cheap first sieve, in the same order."""
-        now, soon, later, going = self._pools.now, self._pools.soon, self._pools.later, self._bytes
+        pools = self._pools
+        now, soon, later, going = pools.now.get, pools.soon.get, pools.later.get, self._bytes.get
         met: list[Placement] = []
         for placement in placements:
             for id_, amount in placement.need.items():
-                if amount > now.get(id_, 0) + soon.get(id_, 0) + later.get(id_, 0) + going.get(id_, 0):
+                if amount > now(id_, 0) + soon(id_, 0) + later(id_, 0) + going(id_, 0):
                     break
             else:
                 met.append(placement)

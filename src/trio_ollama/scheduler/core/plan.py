@@ -140,11 +140,12 @@ class _Pass:
                 heir = self._first_interested(runner)  # step B, R44
                 if heir is not None:
                     self._grant(heir, runner, Because.FIRST_OF_LOAD)
+        fronts, last_call, decided = self.fronts, self.last_call, self.decided
         for seq, waiter in self.fleet.waiters.items():
-            front = self.fronts.get(waiter.key)
-            if front is not None and waiter.behind == front and waiter.key not in self.last_call:
+            front = fronts.get(waiter.key)
+            if front is not None and waiter.behind == front and waiter.key not in last_call:
                 continue  # it stays where it is: nearly everybody, when many wait
-            if seq not in self.decided:
+            if seq not in decided:
                 self._consider(waiter, front)  # step C
         for gen, seq in self.claimed.items():
             if self._idle(gen) and gen not in self.spared:  # step D
