@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from .flash_attention import flash_attention
 from .memory import batch_surcharge, fits
-from .values import DeviceFacts, ModelFacts
+from .values import DeviceFacts, LaunchConfig, ModelFacts, Policy
 
-__all__ = ["CPU_BATCH", "automatic_batch", "choose_batch", "embedding_batch"]
+__all__ = ["CPU_BATCH", "automatic_batch", "batch_for", "choose_batch", "embedding_batch"]
 
 _GIB: Final = 1 << 30
 
@@ -45,6 +46,32 @@ def choose_batch(
     if layers_on_cpu:
         return CPU_BATCH
     return automatic_batch(num_ctx * max(1, parallel), predicted, available, flash_attention, devices)
+
+
+def batch_for(
+    model: ModelFacts,
+    config: LaunchConfig,
+    policy: Policy,
+    gpus: Sequence[DeviceFacts],
+    *,
+    predicted: int,
+    available: int,
+    layers_on_cpu: bool,
+) -> int:
+    """`choose_batch` for a wanted configuration on these GPUs (none for the CPU)."""
+    return choose_batch(
+        model,
+        requested=config.num_batch,
+        automatic=config.num_batch_auto,
+        embeddings=config.embeddings,
+        num_ctx=config.num_ctx,
+        parallel=config.parallel,
+        layers_on_cpu=layers_on_cpu,
+        predicted=predicted,
+        available=available,
+        flash_attention=flash_attention(policy.flash_attention, gpus),
+        devices=gpus,
+    )
 
 
 def embedding_batch(num_ctx: int) -> int:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from .batch import choose_batch
+from .batch import batch_for
 from .context import clamp, floor_context, resolve_shift
-from .flash_attention import flash_attention
 from .memory import available, predict_vram, usable
 from .mmap import default_mmap
 from .parallel import single_slot_family, slots
@@ -67,19 +66,8 @@ def launchable(
     chosen = [device for device in devices if device.id in placement.gpus]
     predicted = predict_vram(model, want.num_ctx, want.parallel)
     room = available(chosen, ram.reported_free)
-    batch = choose_batch(
-        model,
-        requested=want.num_batch,
-        automatic=want.num_batch_auto,
-        embeddings=want.embeddings,
-        num_ctx=want.num_ctx,
-        parallel=want.parallel,
-        layers_on_cpu=placement.kind not in ("single", "group"),
-        predicted=predicted,
-        available=room,
-        flash_attention=flash_attention(policy.flash_attention, chosen),
-        devices=chosen,
-    )
+    on_cpu = placement.kind not in ("single", "group")
+    batch = batch_for(model, want, policy, chosen, predicted=predicted, available=room, layers_on_cpu=on_cpu)
     mapping, why_not = default_mmap(
         want.use_mmap,
         platform=policy.platform,

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .batch import choose_batch
-from .flash_attention import flash_attention
+from .batch import batch_for
 from .memory import batch_surcharge, predict_vram, saturating_sub
 from .placement import group_by_library
 from .values import MODELS, RAM, DeviceFacts, LaunchConfig, ModelFacts, Placement, Policy
@@ -101,19 +100,8 @@ def _surcharge(
     policy: Policy,
 ) -> int:
     """Bytes that the batch takes beside the prediction (G28). An automatic batch is one that fits with them."""
-    batch = choose_batch(
-        model,
-        requested=config.num_batch,
-        automatic=config.num_batch_auto,
-        embeddings=config.embeddings,
-        num_ctx=config.num_ctx,
-        parallel=config.parallel,
-        layers_on_cpu=False,
-        predicted=size,
-        available=sum(base[gpu.id] for gpu in gpus),
-        flash_attention=flash_attention(policy.flash_attention, gpus),
-        devices=gpus,
-    )
+    room = sum(base[gpu.id] for gpu in gpus)
+    batch = batch_for(model, config, policy, gpus, predicted=size, available=room, layers_on_cpu=False)
     return batch_surcharge(batch, model.completion and not model.pooled)
 
 
