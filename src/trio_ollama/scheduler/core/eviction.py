@@ -29,8 +29,8 @@ class Candidates:
         self._busy = {gen for gen, runner in self._runners.items() if runner.busy}
         self._idle_count = len(self._runners) - len(self._busy)
         self._order: list[Runner] | None = None
-        self._idle_bytes: dict[str, int] = {}
-        self._bytes: dict[str, int] = {}
+        self._idle_bytes = dict.fromkeys(pools.now, 0)
+        self._bytes = dict.fromkeys(pools.now, 0)
         for gen, runner in self._runners.items():
             for id_, amount in runner.reservation.items():
                 self._bytes[id_] = self._bytes.get(id_, 0) + amount
@@ -66,12 +66,11 @@ class Candidates:
 
     def within_reach(self, placements: Sequence[Placement]) -> Sequence[Placement]:
         """Those that could be met if everybody went who still may: a cheap first sieve, in the same order."""
-        pools = self._pools
-        now, soon, later, going = pools.now.get, pools.soon.get, pools.later.get, self._bytes.get
+        now, soon, later, going = self._pools.now, self._pools.soon, self._pools.later, self._bytes
         met: list[Placement] = []
         for placement in placements:
             for id_, amount in placement.need.items():
-                if amount > now(id_, 0) + soon(id_, 0) + later(id_, 0) + going(id_, 0):
+                if amount > now[id_] + soon[id_] + later[id_] + going[id_]:
                     break
             else:
                 met.append(placement)
@@ -116,11 +115,11 @@ class Candidates:
         reach = self._idle_bytes if idle_only else self._bytes
         short: Short = {}
         for id_, amount in need.items():
-            missing = amount - pools.now.get(id_, 0) - pools.soon.get(id_, 0) - going.get(id_, 0)
+            missing = amount - pools.now[id_] - pools.soon[id_] - going.get(id_, 0)
             if not idle_only:
-                missing -= pools.later.get(id_, 0)
+                missing -= pools.later[id_]
             if missing > 0:
-                if missing > reach.get(id_, 0):
+                if missing > reach[id_]:
                     return None
                 short[id_] = missing
         return short

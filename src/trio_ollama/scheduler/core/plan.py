@@ -259,7 +259,9 @@ class _Pass:
     def _place(self, q: Waiter, must_go: frozenset[int], *, exit_pending: bool) -> None:
         """Rules 6 to 10: start, take a turn, wait for bytes, or claim what is in the way."""
         pools, wished = self.pools, self.fleet.placements(q, self.pools.base)
-        placements = sorted(self.candidates.within_reach(wished), key=self._by_rank)
+        placements = self.candidates.within_reach(wished)
+        if len(placements) > 1:
+            placements = sorted(placements, key=self._by_rank)
         partial = explicit_partial(q.demand.model, q.wanted)
         if not placements or (partial and not self.heads.keys().isdisjoint(wished[0].load_lock)):
             first = min(wished, key=self._by_rank)

@@ -17,6 +17,8 @@ class Pools:
 
     `now`: free at this moment. `soon`: held by runners that are ending. `later`: held by runners that end with their
     last request. `base`: what there is when all our runners are gone.
+
+    Each has an entry for every device and for the model limit, and so for whatever a placement of this pass may need.
     """
 
     def __init__(self, devices: Sequence[DeviceFacts], runners: Iterable[Runner], model_limit: int) -> None:
@@ -49,14 +51,14 @@ class Pools:
     def fits_now(self, need: Mapping[str, int]) -> bool:
         now = self.now
         for id_, amount in need.items():  # noqa: SIM110 - the planner's innermost loop
-            if amount > now.get(id_, 0):
+            if amount > now[id_]:
                 return False
         return True
 
     def fits_soon(self, need: Mapping[str, int]) -> bool:
         now, soon = self.now, self.soon
         for id_, amount in need.items():  # noqa: SIM110 - the planner's innermost loop
-            if amount > now.get(id_, 0) + soon.get(id_, 0):
+            if amount > now[id_] + soon[id_]:
                 return False
         return True
 
@@ -68,9 +70,9 @@ class Pools:
 
     def short(self, need: Mapping[str, int]) -> tuple[str, int]:
         """The resource that lacks most for `need` at this moment, and how much; ("", 0) if it is all there."""
-        worst, most = "", 0
+        worst, most, now = "", 0, self.now
         for id_, amount in need.items():
-            missing = amount - self.now.get(id_, 0)
+            missing = amount - now[id_]
             if missing > most:
                 worst, most = id_, missing
         return worst, most
