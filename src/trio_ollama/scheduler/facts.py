@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Final
 
 import trio
@@ -79,14 +80,4 @@ def _with_free(gpu: DeviceReport, before: DeviceReport | None) -> DeviceReport:
     """A report without a free figure keeps the one before."""
     if gpu.free is not None or before is None or before.free is None:
         return gpu
-    return DeviceReport(
-        gpu.id,
-        gpu.library,
-        gpu.name,
-        gpu.total,
-        before.free,
-        gpu.integrated,
-        gpu.pci_id,
-        gpu.compute,
-        gpu.driver,
-    )
+    return replace(gpu, free=before.free)

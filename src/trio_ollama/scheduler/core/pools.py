@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from .lifecycle import State
-from .memory import saturating_sub
+from .memory import saturating_sub, usable
 from .records import Runner
 from .values import MODELS, DeviceFacts
 
@@ -39,8 +39,7 @@ class Pools:
                 _add(self.later, runner.held())
         for device in devices:
             id_ = device.id
-            free = min(device.reported_free, saturating_sub(device.total, reserved[id_]))
-            self.now[id_] = saturating_sub(free, device.overhead)
+            self.now[id_] = usable(device.total, device.reported_free, reserved[id_], device.overhead)
             # Stuck bytes are neither coming back nor there (fault a of docs/scheduler.md).
             there = min(device.total, device.reported_free + reserved[id_])
             self.base[id_] = saturating_sub(saturating_sub(there, stuck[id_]), device.overhead)
