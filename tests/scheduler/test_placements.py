@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.policy_facts import GIB, config, gpu, model
 from trio_ollama.scheduler.core.lifecycle import State
-from trio_ollama.scheduler.core.memory import predict_vram
+from trio_ollama.scheduler.core.memory import batch_surcharge, predict_vram
 from trio_ollama.scheduler.core.placements import never_fits, placements
 from trio_ollama.scheduler.core.pools import Pools
 from trio_ollama.scheduler.core.records import Runner
@@ -165,7 +165,10 @@ def test_I21_every_placement_can_start_once_all_our_runners_are_gone(
             assert 0 <= amount <= base[id_]
         held = sum(amount for id_, amount in placement.reservation.items() if id_ != MODELS)
         shared = sum(placement.reservation[gpu.id] for gpu in devices if gpu.integrated and gpu.id in placement.gpus)
-        assert held - shared <= predict_vram(model, config.num_ctx, config.parallel) + policy.prompt_cache + shared
+        # A large batch has bytes of its own, on GPUs (A69).
+        batch = batch_surcharge(2048, True) if placement.gpus else 0
+        size = predict_vram(model, config.num_ctx, config.parallel) + batch
+        assert held - shared <= size + policy.prompt_cache + shared
         assert placement.load_lock >= set(placement.gpus)
         assert (RAM in placement.load_lock) is (placement.kind in ("cpu", "partial", "explicit_partial"))
 
@@ -219,3 +222,23 @@ def test_I08_pools_are_never_negative(
     pools.draw({"g0": 1 << 70, RAM: 5, MODELS: 1}, pools.later, pools.soon, pools.now)
     for pool in (pools.now, pools.soon, pools.later, pools.base):
         assert all(type(amount) is int and amount >= 0 for amount in pool.values())
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_I07_no_byte_of_a_group_lands_where_there_is_none(last: int) -> None:
+    """A byte that cannot be divided was given to the last GPU, also to one that has nothing."""
+    sizes = {"g0": 1, "g1": 0, "g2": 1, "g3": last}
+    devices = [gpu(id_, free) for id_, free in sizes.items()]
+    devices.append(DeviceFacts(RAM, 0, 0, library="cpu"))
+    base = {**sizes, RAM: 0, MODELS: 1}
+    [placement] = placements(model(file_size=1, layers=0), config(num_ctx=4, parallel=1), devices, base, Policy())
+    assert placement.kind == "group"
+    assert all(0 <= amount <= base[id_] for id_, amount in placement.reservation.items())
+    assert sum(placement.reservation[id_] for id_ in sizes) == 1
+
+
+def test_R63_spread_over_a_library_with_one_gpu_is_no_partial_offload() -> None:
+    devices = [gpu("g0", 0), gpu("g1", 24 * GIB, library="rocm"), DeviceFacts(RAM, GIB, GIB, library="cpu")]
+    base = {device.id: device.total for device in devices} | {MODELS: 1}
+    [placement] = placements(model(file_size=8 * GIB, layers=0), config(), devices, base, Policy(spread=True))
+    assert (placement.kind, placement.gpus, placement.main_gpu) == ("single", ("g1",), 0)

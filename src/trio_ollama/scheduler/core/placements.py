@@ -41,12 +41,14 @@ def placements(
     spread = policy.spread and len(gpus) > 1
     sizes = {gpu.id: size + _surcharge(model, config, size, [gpu], base, policy) for gpu in gpus}
     singles = [] if spread else [gpu for gpu in gpus if _need(sizes[gpu.id], gpu) <= base[gpu.id]]
+    first = 0 if len(gpus) > 1 else main_gpu
     if singles:
-        first = 0 if len(gpus) > 1 else main_gpu
         return tuple(_single(sizes[gpu.id], gpu, base, policy, first) for gpu in singles)
     together = sum(base[gpu.id] for gpu in group)
     whole = size + _surcharge(model, config, size, group, base, policy)
-    if len(group) > 1 and _need(whole, group[0]) <= together:
+    if _need(whole, group[0]) <= together:
+        if len(group) == 1:  # spread over all GPUs of a library that has one
+            return (_single(whole, group[0], base, policy, first),)
         return (_group(whole, group, base, together, policy),)
     return (_partial(size, group, base, policy, main_gpu),)
 
@@ -146,13 +148,15 @@ def _single(size: int, gpu: DeviceFacts, base: Mapping[str, int], policy: Policy
 
 
 def _split(amount: int, group: Sequence[DeviceFacts], base: Mapping[str, int], together: int) -> dict[str, int]:
-    """`amount` in proportion to `base`, in whole bytes that add up."""
+    """`amount`, at most `together`, in proportion to `base`: whole bytes that add up, no GPU gets more than it has."""
     shares: dict[str, int] = {}
-    left = amount
-    for gpu in group[:-1]:
-        shares[gpu.id] = amount * base[gpu.id] // together if together else 0
-        left -= shares[gpu.id]
-    shares[group[-1].id] = left
+    before = passed = 0
+    for gpu in group:
+        passed += base[gpu.id]
+        # Each share is the difference of two rounded sums: no remainder is left over for one of them.
+        until = amount * passed // together if together else 0
+        shares[gpu.id] = until - before
+        before = until
     return shares
 
 
@@ -160,8 +164,6 @@ def _group(
     size: int, group: Sequence[DeviceFacts], base: Mapping[str, int], together: int, policy: Policy
 ) -> Placement:
     need = _split(_need(size, group[0]), group, base, together)
-    # The remainder of the division lands on the last device: it may not ask for more than there is.
-    need = {id_: min(amount, base[id_]) for id_, amount in need.items()}
     return Placement(
         "group",
         tuple(gpu.id for gpu in group),
@@ -174,7 +176,8 @@ def _group(
 def _partial(
     size: int, group: Sequence[DeviceFacts], base: Mapping[str, int], policy: Policy, main_gpu: int | None
 ) -> Placement:
-    on_gpus = {gpu.id: base[gpu.id] * gpu.fit_percent // 100 for gpu in group}
+    together = sum(base[gpu.id] for gpu in group)
+    on_gpus = _split(min(size, together * group[0].fit_percent // 100), group, base, together)
     rest = saturating_sub(size, sum(on_gpus.values())) + policy.prompt_cache
     reservation = _with_host(on_gpus, group, rest, base)
     need = {**{gpu.id: base[gpu.id] for gpu in group}, RAM: reservation[RAM], MODELS: 1}
