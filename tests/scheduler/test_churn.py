@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simulations.fleet_workloads import Arrival, Workload, facts
-from simulations.fleet_world import World
+from simulations.fleet.workloads import Arrival, Workload, facts
+from simulations.fleet.world import World
 from tests.support.fleet_builder import S
 from trio_ollama.scheduler.core.values import FOREVER, Demand, LoadOptions, Policy
 

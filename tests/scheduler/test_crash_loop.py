@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from trio.testing import MockClock
 
-from simulations.behaviour import Behaviour
 from simulations.world import open_world
+from simulations.world.behaviour import Behaviour
 from trio_ollama.runners.contract import Call, RunnerDiedError
 from trio_ollama.scheduler import CrashBackoffError, Policy
 

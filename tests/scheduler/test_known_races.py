@@ -11,8 +11,8 @@ import pytest
 from trio.testing import MockClock
 
 import trio_ollama.scheduler
-from simulations.behaviour import Behaviour
 from simulations.world import open_world
+from simulations.world.behaviour import Behaviour
 from tests.support.fleet_builder import GIB, FleetBuilder, S
 from trio_ollama.scheduler import Policy
 from trio_ollama.scheduler.core.decisions import Because

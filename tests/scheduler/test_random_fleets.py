@@ -1,14 +1,14 @@
 """Random workloads on the pure fleet, with all rules checked after every step.
 
-A failing seed is run again with `python -m simulations.fleet_world --seed N --trace`.
+A failing seed is run again with `python -m simulations.fleet replay N --verbose`.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from simulations.fleet_workloads import KINDS
-from simulations.fleet_world import main, run
+from simulations.fleet.workloads import KINDS
+from simulations.fleet.world import run
 from trio_ollama.scheduler.core import fleet, shortcuts
 from trio_ollama.scheduler.core.decisions import Decision
 from trio_ollama.scheduler.core.plan import FleetView, plan
@@ -32,11 +32,6 @@ def test_I27_a_seed_gives_the_same_decisions_each_time() -> None:
     run(15, trace=again.append)
     assert first == again
     assert len(first) > 100
-
-
-def test_a_seed_is_replayed_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seed", "3", "--trace"]) == 0
-    assert "StartLoad" in capsys.readouterr().out
 
 
 def test_shortcuts_decide_what_a_pass_would(monkeypatch: pytest.MonkeyPatch) -> None:

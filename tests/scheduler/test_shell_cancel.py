@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from simulations.clients import Client, Outcome
 from simulations.world import GIB, World, open_world
+from simulations.world.clients import Client, Outcome
 from trio_ollama.scheduler import Policy
 from trio_ollama.scheduler.core.lifecycle import State
 

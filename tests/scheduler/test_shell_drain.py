@@ -6,9 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from simulations.behaviour import Behaviour
-from simulations.clients import Client, Outcome
 from simulations.world import GIB, World, open_world
+from simulations.world.behaviour import Behaviour
+from simulations.world.clients import Client, Outcome
 from trio_ollama.runners.contract import RunnerDiedError
 from trio_ollama.scheduler import ForcedStopError, Limits, Policy
 from trio_ollama.scheduler.core.decisions import Because

@@ -6,8 +6,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from simulations.clients import Outcome
 from simulations.world import EFFECTIVELY_FOR_EVER, World, open_world
+from simulations.world.clients import Outcome
 from trio_ollama.scheduler import FOREVER, Policy
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from simulations.behaviour import Behaviour
-from simulations.clients import Outcome
-from simulations.hardware import SimulatedHardware
 from simulations.world import GIB, GPU, World, open_world, running
+from simulations.world.behaviour import Behaviour
+from simulations.world.clients import Outcome
+from simulations.world.hardware import SimulatedHardware
 from trio_ollama.scheduler import Limits, Policy
 from trio_ollama.scheduler.core.events import RunnerGone
 from trio_ollama.scheduler.core.values import RAM, DeviceFacts

@@ -6,11 +6,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from simulations import determinism
-from simulations.behaviour import Behaviour
-from simulations.clients import Outcome
-from simulations.sweep import StepTrigger
-from simulations.world import GIB, open_world
+from simulations.explore.sweep import StepTrigger
+from simulations.world import GIB, determinism, open_world
+from simulations.world.behaviour import Behaviour
+from simulations.world.clients import Outcome
 from trio_ollama.runners.contract import RunnerError
 from trio_ollama.scheduler import (
     ForcedStopError,

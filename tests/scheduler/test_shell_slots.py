@@ -6,9 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from simulations.behaviour import Behaviour
-from simulations.clients import Outcome
 from simulations.world import open_world
+from simulations.world.behaviour import Behaviour
+from simulations.world.clients import Outcome
 from trio_ollama.runners.contract import RunnerDiedError
 from trio_ollama.scheduler import Limits, Policy
 

@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from simulations import determinism
-from simulations.hardware import SimulatedHardware
-from simulations.runners import SimulatedRunnerFactory
+from simulations.world import determinism
+from simulations.world.hardware import SimulatedHardware
+from simulations.world.runners import SimulatedRunnerFactory
 from tests.runners.contract_suite import RunnerContract
 from trio_ollama.runners.contract import LaunchSpec
 

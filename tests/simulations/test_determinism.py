@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from simulations import determinism
-from simulations.world import open_world
+from simulations.world import determinism, open_world
 
 
 def trace(seed: int) -> list[str]:

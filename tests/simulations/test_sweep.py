@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import trio
 
-from simulations.behaviour import Behaviour
-from simulations.clients import Client
-from simulations.sweep import sweep
+from simulations.explore.sweep import sweep
 from simulations.world import GIB, World
+from simulations.world.behaviour import Behaviour
+from simulations.world.clients import Client
 from trio_ollama.scheduler import Policy
 
 BIG = {"x": 16 * GIB, "b": 16 * GIB}

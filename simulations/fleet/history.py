@@ -10,8 +10,8 @@ from trio_ollama.scheduler.core import events as ev
 from trio_ollama.scheduler.core.lifecycle import State
 from trio_ollama.scheduler.core.stages import Stage, stage
 
-from .fleet_world import Process, Request
 from .playback import EVICTIONS, Playback
+from .world import Process, Request
 
 __all__ = ["History", "Mark", "RequestLife", "RunnerLife"]
 

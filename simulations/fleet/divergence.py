@@ -16,7 +16,7 @@ from .playback import play
 
 __all__ = ["Divergence", "first_divergence"]
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 HERE, AGAIN, ELSEWHERE = "in this process", "in this process again", "in a process with other hashes"
 END: Final = "(nothing more)"
 
@@ -77,7 +77,7 @@ def _environment() -> dict[str, str]:
 
 
 def _command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "simulations", *arguments]
+    return [sys.executable, "-m", "simulations.fleet", *arguments]
 
 
 @contextmanager

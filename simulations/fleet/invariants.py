@@ -14,10 +14,10 @@ from trio_ollama.scheduler.core.lifecycle import ALIVE, State
 from trio_ollama.scheduler.core.plan import plan
 from trio_ollama.scheduler.core.values import FOREVER, RAM
 
-from .fleet_decisions import ORDER, DecisionChecks, Violation, compatible
+from .decisions import ORDER, DecisionChecks, Violation, compatible
 
 if TYPE_CHECKING:
-    from .fleet_world import Process, Request, World
+    from .world import Process, Request, World
 
 __all__ = ["Checks"]
 

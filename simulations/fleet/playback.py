@@ -9,8 +9,8 @@ from trio_ollama.scheduler.core import events as ev
 from trio_ollama.scheduler.core.decisions import Because, Decision
 from trio_ollama.scheduler.core.lifecycle import Event, State
 
-from .fleet_workloads import S, workload
-from .fleet_world import OTHERS, World
+from .workloads import S, workload
+from .world import OTHERS, World
 
 __all__ = ["EVICTIONS", "Playback", "play"]
 

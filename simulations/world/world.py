@@ -18,10 +18,10 @@ from trio_ollama.scheduler.core.events import Event
 from .behaviour import Behaviour
 from .clients import Client, Script
 from .hardware import GIB, SimulatedHardware
-from .invariants import leftovers, violations
 from .runners import SimulatedRunner, SimulatedRunnerFactory
+from .system import OURS, System
 
-__all__ = ["GIB", "GPU", "World", "open_world", "running"]
+__all__ = ["EFFECTIVELY_FOR_EVER", "GIB", "GPU", "World", "open_world", "running"]
 
 GPU = "GPU-0"
 """The usual machine has one, of 24 GiB."""
@@ -42,22 +42,36 @@ class World:
         limits: Limits | None = None,
         usual: Behaviour | None = None,
         sizes: Mapping[str, int] | None = None,
+        gpu_overhead: int = 0,
+        system: System = OURS,
     ) -> None:
         self.hardware = hardware
+        self.system = system
         self.sizes = dict(sizes or {})
         """Bytes by model name."""
         self.events: list[Event] = []
         self.clients: list[Client] = []
-        self.factory = SimulatedRunnerFactory(hardware, self._footprint, usual)
-        self.scheduler = Scheduler(
+        self.trace: list[str] = []
+        """Everything that happened, line by line."""
+        self.factory = SimulatedRunnerFactory(hardware, self._footprint, usual, note=self.note)
+        self.scheduler: Scheduler = system.make(
             hardware=hardware,
             runners=self.factory,
             policy=policy or Policy(),
             limits=limits,
-            on_event=self.events.append,
+            gpu_overhead=gpu_overhead,
+            on_event=self._happened,
         )
         self._nursery: trio.Nursery | None = None
         self.scheduler_scope = trio.CancelScope()
+
+    def note(self, text: str) -> None:
+        """A line of the trace."""
+        self.trace.append(f"{trio.current_time():10.3f} {text}")
+
+    def _happened(self, event: Event) -> None:
+        self.events.append(event)
+        self.note(event.text())
 
     def _footprint(self, spec: LaunchSpec) -> Mapping[str, int]:
         size = self.sizes.get(spec.model, SIZE)
@@ -79,10 +93,19 @@ class World:
         fields = {name: changes.pop(name) for name in list(changes) if name in Script.__dataclass_fields__}
         demand = self.demand(model, **changes)
         client = Client(f"client {len(self.clients) + 1}", replace(script or Script(demand=demand), **fields))
+        self.admit(client)
+        return client
+
+    def admit(self, client: Client) -> None:
+        """A client, on its way."""
         self.clients.append(client)
         assert self._nursery is not None
-        self._nursery.start_soon(client.run, self.scheduler, name=client.name)
-        return client
+        self._nursery.start_soon(self._play, client, name=client.name)
+
+    async def _play(self, client: Client) -> None:
+        await client.run(self.scheduler)
+        why = f": {client.error}" if client.error is not None else ""
+        self.note(f"{client.name} ({client.script.demand.model.name}) {client.outcome}, {client.got} received{why}")
 
     # -- looking at it --------------------------------------------------------------------------------------------
 
@@ -92,7 +115,7 @@ class World:
 
     def check(self) -> None:
         """Raises `AssertionError` with all broken invariants."""
-        broken = list(violations(self.scheduler, self.factory))
+        broken = list(self.system.violations(self.scheduler, self.factory))
         assert not broken, broken
 
     @staticmethod
@@ -123,12 +146,8 @@ class World:
 
     def assert_empty(self) -> None:
         """Nothing is left of any request, runner or process; only the scheduler's own task is there (I18)."""
-        left = list(leftovers(self.scheduler, self.factory, self.hardware.in_use))
+        left = list(self.system.leftovers(self.scheduler, self.factory, self.hardware.in_use))
         assert not left, left
-        nursery = self.scheduler._nursery
-        if nursery is not None:
-            names = [task.name for task in nursery.child_tasks]
-            assert names in ([], ["measure"]), names
 
     async def host(self) -> None:
         """The scheduler, until `stop` or the end of the surroundings."""

@@ -31,6 +31,10 @@ class Script:
     """It streams that many; 0: no generation."""
     inputs: int = 0
     """It embeds that many texts, with a slot for each."""
+    pause: float = 0.0
+    """It takes that long to read each token."""
+    hold: float = 0.0
+    """It keeps its lease for so long after all else."""
     holds: bool = False
     """It keeps its lease, after all else, until it is told to finish."""
 
@@ -93,6 +97,8 @@ class Client:
                     self.streaming.set()
                     await lease.ask("/v1/embeddings", {"input": "text"})
                 self.got += 1
+            if script.hold:
+                await trio.sleep(script.hold)
             if script.holds:
                 await self._finish.wait()
         finally:
@@ -103,3 +109,5 @@ class Client:
             while events := await call.receive():
                 self.streaming.set()
                 self.got += sum(not event.get("stop", True) for event in events)
+                if self.script.pause:
+                    await trio.sleep(self.script.pause)

@@ -7,9 +7,9 @@ from collections import Counter
 
 from trio_ollama.scheduler.core.lifecycle import TRANSITIONS, Event, State
 
-from .fleet_decisions import Violation
-from .fleet_workloads import S
+from .decisions import Violation
 from .playback import Playback
+from .workloads import S
 
 __all__ = ["Report"]
 
@@ -70,6 +70,6 @@ class Report:
             where = f"seed {played.seed} ({played.work.kind}) at {played.now / S:.3f} s"
             lines += [
                 f"FAILED {where}: {text}",
-                "    " + shlex.join(("python", "-m", "simulations", "replay", str(played.seed))),
+                "    " + shlex.join(("python", "-m", "simulations.fleet", "replay", str(played.seed))),
             ]
         return lines

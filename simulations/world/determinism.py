@@ -14,10 +14,12 @@ import trio
 import trio.abc
 import trio.testing
 
-__all__ = ["UnsupportedTrioError", "run", "self_test"]
+__all__ = ["Order", "UnsupportedTrioError", "run", "self_test"]
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
+
+Order = Callable[[int], random.Random]
 
 _SWITCH: Final = "_ALLOW_DETERMINISTIC_SCHEDULING"
 _OLDEST: Final = (0, 30)
@@ -41,19 +43,24 @@ def run(
     main: Callable[[*Arguments], Awaitable[Result]],
     *arguments: *Arguments,
     seed: int,
+    order: Order | None = None,
     instruments: Sequence[trio.abc.Instrument] = (),
 ) -> Result:
-    """Run `main` on a clock that jumps whenever all tasks are blocked, in the interleaving of `seed`."""
+    """Run `main` on a clock that jumps whenever all tasks are blocked, in the interleaving of `seed`.
+
+    `order` makes, of a seed, what puts each batch of runnable tasks into order, with its `shuffle`; the last one runs
+    first. Without one, batches are shuffled.
+    """
     scheduling = _scheduling()
-    before = getattr(scheduling, _SWITCH), scheduling._r.getstate()
+    before = getattr(scheduling, _SWITCH), scheduling._r
     setattr(scheduling, _SWITCH, True)
-    scheduling._r.seed(seed)
+    scheduling._r = random.Random(seed) if order is None else order(seed)
     try:
         clock = trio.testing.MockClock(autojump_threshold=0)
         return trio.run(main, *arguments, clock=clock, instruments=instruments)
     finally:
         setattr(scheduling, _SWITCH, before[0])
-        scheduling._r.setstate(before[1])
+        scheduling._r = before[1]
 
 
 def self_test() -> None:

@@ -10,13 +10,13 @@ from itertools import pairwise, zip_longest
 from statistics import median
 from typing import Final
 
+from simulations.fleet.history import History, Mark, RequestLife, RunnerLife
+from simulations.fleet.workloads import S
 from trio_ollama.scheduler.core.events import human_bytes
 from trio_ollama.scheduler.core.lifecycle import State
 from trio_ollama.scheduler.core.stages import Stage
 from trio_ollama.scheduler.core.values import RAM
 
-from .fleet_workloads import S
-from .history import History, Mark, RequestLife, RunnerLife
 from .legend import legend
 from .palette import ALARM, COLOURS, FAINT, HATCH, LINE, PAPER, STAGES, STYLE, sign, stop
 from .svg import element, polygon, text

@@ -45,9 +45,12 @@ class SimulatedRunnerFactory:
         hardware: SimulatedHardware,
         footprint: Callable[[LaunchSpec], Mapping[str, int]],
         usual: Behaviour | None = None,
+        *,
+        note: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._hardware = hardware
         self._footprint = footprint
+        self._note = note
         self.usual = usual or Behaviour()
         self._next: dict[str, list[Behaviour]] = {}
         self.spawned: list[SimulatedRunner] = []
@@ -56,6 +59,14 @@ class SimulatedRunnerFactory:
     def next(self, model: str, *behaviours: Behaviour) -> None:
         """The next launches of `model` (a path) behave so; all others as usual."""
         self._next.setdefault(model, []).extend(behaviours)
+
+    def heal(self, usual: Behaviour) -> None:
+        """All processes started from now on behave so; those that hang go on, those that cannot die do."""
+        self.usual = usual
+        self._next.clear()
+        for runner in self.alive:
+            runner.thaw()
+            runner.let_go()
 
     @property
     def alive(self) -> list[SimulatedRunner]:
@@ -71,8 +82,10 @@ class SimulatedRunnerFactory:
             raise behaviour.spawn_raises
         if behaviour.spawn_error is not None:
             raise SpawnError(behaviour.spawn_error)
-        runner = SimulatedRunner(1000 + len(self.spawned), spec, behaviour, self._hardware, self._footprint(spec))
+        pid = 1000 + len(self.spawned)
+        runner = SimulatedRunner(pid, spec, behaviour, self._hardware, self._footprint(spec), note=self._note)
         self.spawned.append(runner)
+        self._note(f"process {pid} starts: {spec.model}")
         return runner
 
 
@@ -86,8 +99,11 @@ class SimulatedRunner:
         behaviour: Behaviour,
         hardware: SimulatedHardware,
         footprint: Mapping[str, int],
+        *,
+        note: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._pid = pid
+        self._tell = note
         self.spec = spec
         self.behaviour = behaviour
         self._hardware = hardware
@@ -110,6 +126,9 @@ class SimulatedRunner:
         """The most calls that ever occupied slots together."""
         self.signals: list[tuple[float, str]] = []
         """What it was sent, and when."""
+        self._hangs = behaviour.hangs
+        self._thawed = trio.Event()
+        """It hangs no longer, or never will."""
 
     # -- the contract ---------------------------------------------------------------------------------------------
 
@@ -184,6 +203,15 @@ class SimulatedRunner:
         """It ends by itself, now."""
         self._end(self.behaviour.exit_code, 0)
 
+    def hang(self) -> None:
+        """It answers nothing from now on."""
+        self._hangs = True
+
+    def thaw(self) -> None:
+        """It answers again."""
+        self._hangs = False
+        self._thawed.set()
+
     def let_go(self) -> None:
         """The operating system lets it die after all, if it was killed."""
         if any(name == "KILL" for _, name in self.signals):
@@ -192,6 +220,7 @@ class SimulatedRunner:
     def _note(self, name: str) -> None:
         if self._exit is None:
             self.signals.append((trio.current_time(), name))
+            self._tell(f"process {self.pid} gets SIG{name}")
 
     def _end(self, code: int, delay: float) -> None:
         """The process ends in `delay` seconds, unless something ends it earlier."""
@@ -212,7 +241,9 @@ class SimulatedRunner:
         lines = self.behaviour.exit_lines if self._end_code > 0 else ()
         self._exit = Exit(self._end_code, lines)
         self._give_back()
+        self._tell(f"process {self.pid} ends: {self._exit.describe()}")
         self.gone.set()
+        self._thawed.set()
         self._news.set()
         for call in list(self.unsettled):
             call.settle()
@@ -362,8 +393,10 @@ class SimulatedCall:
 
     async def _wait(self, seconds: float, phase: str) -> None:
         """The child takes that long for its next answer, if it lives to give it."""
-        with trio.move_on_after(math.inf if self._runner.behaviour.hangs else seconds):
+        with trio.move_on_after(seconds):
             await self._runner.gone.wait()
+        if self._runner._hangs:
+            await self._runner._thawed.wait()
         if self._runner.gone.is_set():
             await trio.sleep(AUTOPSY_TIME)
             raise self._runner.died(phase)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trio_ollama.scheduler.core.values import RAM, DeviceFacts
 
-from .fleet_workloads import GIB, Workload
+from .workloads import GIB, Workload
 
 __all__ = ["Driver"]
 

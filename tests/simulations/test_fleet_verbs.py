@@ -1,4 +1,4 @@
-"""`python -m simulations VERB`: what each verb prints, and what it returns."""
+"""`python -m simulations.fleet VERB`: what each verb prints, and what it returns."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from simulations import fleet_world
-from simulations.__main__ import main
-from simulations.fleet_decisions import Violation
-from simulations.fleet_invariants import Checks
-from simulations.history import History
-from simulations.picture import MOST_REQUESTS
+from simulations.fleet import world as fleet_world
+from simulations.fleet.__main__ import main
+from simulations.fleet.decisions import Violation
+from simulations.fleet.history import History
+from simulations.fleet.invariants import Checks
+from simulations.picture.picture import MOST_REQUESTS
 from trio_ollama.scheduler.core.decisions import Decision
 from trio_ollama.scheduler.core.lifecycle import TRANSITIONS
 
@@ -61,7 +61,7 @@ def test_every_verb_has_help(verb: str, capsys: Output) -> None:
     with pytest.raises(SystemExit) as left:
         main([verb, "--help"])
     assert left.value.code == 0
-    assert f"simulations {verb}" in capsys.readouterr().out
+    assert f"simulations.fleet {verb}" in capsys.readouterr().out
 
 
 def test_run_sums_up_what_the_seeds_did(capsys: Output) -> None:
@@ -96,8 +96,8 @@ def test_a_failing_seed_is_named_with_the_command_that_replays_it(
     out = capsys.readouterr().out
     assert figures(out)["failing seeds"] == "1"
     assert re.search(r"^FAILED seed 1 \(ping-pong\) at \d+\.\d+ s: made up: it never held$", out, re.MULTILINE)
-    command = re.findall(r"^    (python -m simulations .*)$", out, re.MULTILINE)
-    assert command == ["python -m simulations replay 1"]
+    command = re.findall(r"^    (python -m simulations.fleet .*)$", out, re.MULTILINE)
+    assert command == ["python -m simulations.fleet replay 1"]
     assert main(command[0].split()[3:]) == 1
     *_, broken, digest = capsys.readouterr().out.splitlines()
     assert "made up: it never held" in broken
@@ -191,7 +191,7 @@ def test_a_broken_seed_has_a_picture_too(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_the_package_is_a_program() -> None:
-    command = [sys.executable, "-m", "simulations", "replay", "3", "--until", "1"]
+    command = [sys.executable, "-m", "simulations.fleet", "replay", "3", "--until", "1"]
     root = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
     assert HASH.fullmatch(done.stdout.splitlines()[-1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from trio_ollama.scheduler import Scheduler
 from trio_ollama.scheduler.core.lifecycle import State
@@ -55,7 +55,7 @@ def violations(scheduler: Scheduler, factory: SimulatedRunnerFactory) -> Iterato
         yield "I14: more runners than the limit"
 
 
-def leftovers(scheduler: Scheduler, factory: SimulatedRunnerFactory, in_use: dict[str, int]) -> Iterator[str]:
+def leftovers(scheduler: Scheduler, factory: SimulatedRunnerFactory, in_use: Mapping[str, int]) -> Iterator[str]:
     """What is still there when nothing should be (I24)."""
     if scheduler.fleet.waiters:
         yield f"waiters {list(scheduler.fleet.waiters)}"
@@ -68,4 +68,7 @@ def leftovers(scheduler: Scheduler, factory: SimulatedRunnerFactory, in_use: dic
     for process in factory.alive:
         yield f"process {process.pid}"
     if in_use:
-        yield f"memory {in_use}"
+        yield f"memory {dict(in_use)}"
+    tasks = [task.name for task in scheduler._nursery.child_tasks] if scheduler._nursery is not None else []
+    if tasks not in ([], ["measure"]):
+        yield f"tasks {tasks} (I18)"

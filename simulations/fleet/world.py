@@ -1,17 +1,12 @@
 """A discrete-event world around the pure fleet: no tasks, no threads, one heap of events, everything from one seed.
 
-    python -m simulations.fleet_world --seed 17          one workload, its outcome, and its decisions with --trace
-    python -m simulations.fleet_world --seeds 0 2000     many; the first violation of each kind is shown
-
 It stands in for the scheduler's shell: it performs the fleet's effects on simulated processes and drivers, and hands
-every change of the fleet to the checks (`fleet_invariants`).
+every change of the fleet to the checks (`invariants`).
 """
 
 from __future__ import annotations
 
-import argparse
 import heapq
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,13 +22,13 @@ from trio_ollama.scheduler.core.lifecycle import ALIVE
 from trio_ollama.scheduler.core.records import Runner
 from trio_ollama.scheduler.core.values import MODELS, RAM, DeviceFacts, Policy
 
-from .fleet_decisions import Violation
-from .fleet_driver import Driver
-from .fleet_invariants import Checks
-from .fleet_trace import line
-from .fleet_workloads import MS, Arrival, S, Workload, workload
+from .decisions import Violation
+from .driver import Driver
+from .invariants import Checks
+from .trace import line
+from .workloads import MS, Arrival, S, Workload, workload
 
-__all__ = ["Process", "Request", "World", "main", "run"]
+__all__ = ["Process", "Request", "World", "run"]
 
 ARRIVALS, OTHERS, TIMERS = range(3)
 """At one instant requests come first and keep-alive ends last (R21)."""
@@ -388,41 +383,7 @@ def run(seed: int, *, trace: Callable[[str], None] | None = None) -> World:
     except Exception as error:
         error.add_note(
             f"seed {seed} ({world.work.kind}) at {world.now / S:.3f} s; again with:\n"
-            f"    python -m simulations.fleet_world --seed {seed} --trace"
+            f"    python -m simulations.fleet replay {seed} --verbose"
         )
         raise
     return world
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m simulations.fleet_world", description=__doc__.splitlines()[0])
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--seed", type=int, help="run this one")
-    which.add_argument("--seeds", type=int, nargs=2, metavar=("FIRST", "BEYOND"), help="run a range")
-    parser.add_argument("--trace", action="store_true", help="print every decision and event")
-    options = parser.parse_args(arguments)
-    seeds = [options.seed] if options.seed is not None else range(*options.seeds)
-    totals: Counter[str] = Counter()
-    broken: dict[str, list[int]] = {}
-    for seed in seeds:
-        try:
-            world = run(seed, trace=print if options.trace else None)
-        except Exception as error:
-            kind = error.rule if isinstance(error, Violation) else type(error).__name__
-            if kind not in broken:
-                print(f"{kind}: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
-            broken.setdefault(kind, []).append(seed)
-            if options.trace:
-                raise
-        else:
-            totals.update(world.stats)
-            totals["requests"] += len(world.requests)
-            totals["steps"] += world.checks.steps
-    print(", ".join(f"{count} {what}" for what, count in sorted(totals.items())))
-    for kind, found in broken.items():
-        print(f"{kind} broken in {len(found)} seeds: {found[:20]}")
-    return 1 if broken else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -28,6 +28,10 @@ class SimulatedHardware:
         self.error: Exception | None = None
         """Raised by queries: a fault that the contract does not know."""
         self.queries = 0
+        self.vanished: set[str] = set()
+        """In no report (R65)."""
+        self._foreign: dict[str, int] = {}
+        """Bytes that other programs hold."""
 
     # -- what processes do ----------------------------------------------------------------------------------------
 
@@ -35,6 +39,20 @@ class SimulatedHardware:
         """Somebody allocates `amount` bytes (negative: gives them back); foreign programs do it, too."""
         history = self._history[id_]
         history.append((trio.current_time(), history[-1][1] + amount))
+
+    def take_away(self, id_: str, amount: int) -> None:
+        """Another program takes `amount` bytes, if there are any (negative: gives back what it has)."""
+        held = self._foreign.get(id_, 0)
+        amount = max(-held, min(amount, self._totals[id_] - self.used(id_)))
+        self._foreign[id_] = held + amount
+        self.take(id_, amount)
+
+    def heal(self) -> None:
+        """The machine works as it should from now on, and is ours alone."""
+        self.lag, self.query_time, self.failing, self.error = 0.0, 0.0, False, None
+        self.vanished.clear()
+        for id_, held in list(self._foreign.items()):
+            self.take_away(id_, -held)
 
     def used(self, id_: str) -> int:
         """Bytes in use at this moment."""
@@ -54,7 +72,7 @@ class SimulatedHardware:
         return tuple(
             DeviceReport(id_, "cuda", f"Simulated {id_}", total, self._reported_free(id_), compute=(9, 0))
             for id_, total in self._totals.items()
-            if id_ != CPU
+            if id_ != CPU and id_ not in self.vanished
         )
 
     async def memory(self) -> MemoryReport | None:

@@ -1,4 +1,4 @@
-"""Simulated fleets from the command line: `python -m simulations VERB --help`."""
+"""Simulated fleets from the command line: `python -m simulations.fleet VERB --help`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
+from simulations.picture.picture import draw
+
 from .divergence import Divergence, first_divergence
-from .fleet_workloads import KINDS
 from .history import History
-from .picture import draw
 from .playback import play
 from .report import Report
+from .workloads import KINDS
 
 __all__ = ["main"]
 
@@ -84,7 +85,7 @@ def timeline(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m simulations", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m simulations.fleet", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
     def verb(function: object, name: str) -> argparse.ArgumentParser:

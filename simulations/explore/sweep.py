@@ -13,10 +13,10 @@ from enum import StrEnum
 import trio
 import trio.abc
 
-from . import determinism
-from .clients import Client, Outcome
-from .invariants import violations
-from .world import World, open_world
+from simulations.world import determinism
+from simulations.world.clients import Client, Outcome
+from simulations.world.invariants import violations
+from simulations.world.world import World, open_world
 
 __all__ = ["Mode", "Scenario", "StepTrigger", "sweep"]
 

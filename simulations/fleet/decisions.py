@@ -15,7 +15,7 @@ from trio_ollama.scheduler.core.records import Runner, Waiter
 from trio_ollama.scheduler.core.values import MODELS, LaunchConfig, Placement
 
 if TYPE_CHECKING:
-    from .fleet_world import World
+    from .world import World
 
 __all__ = ["ORDER", "DecisionChecks", "Violation", "compatible"]
 

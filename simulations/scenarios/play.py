@@ -1,0 +1,244 @@
+"""Play a scenario: trouble first, then everything heals, everybody must get somewhere, and nothing may be left.
+
+The same scenario and schedule give the same run, whatever was played before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import trio
+import trio.abc
+
+from simulations.world import determinism
+from simulations.world.behaviour import Behaviour
+from simulations.world.clients import Client, Script
+from simulations.world.hardware import GIB, SimulatedHardware
+from simulations.world.system import OURS, System
+from simulations.world.world import EFFECTIVELY_FOR_EVER, World, running
+from trio_ollama.scheduler.core.values import FOREVER
+
+from .run import Run
+from .scenario import Fault, Request, Scenario, What
+
+__all__ = ["patience", "play"]
+
+_WELL: Final = {
+    name: getattr(Behaviour(), name) for name in Behaviour.__dataclass_fields__ if not name.endswith("_time")
+} | {"term_time": 0.05, "kill_time": 0.01, "settle_time": 0.0}
+"""How processes behave once everything is well, apart from the time that things take."""
+
+
+def play(
+    scenario: Scenario,
+    *,
+    schedule: int = 0,
+    system: System = OURS,
+    order: determinism.Order | None = None,
+    interfere: Callable[[World], None] = lambda world: None,
+    instruments: Sequence[trio.abc.Instrument] = (),
+    watched: bool = True,
+) -> Run:
+    """The run of a scenario with an interleaving.
+
+    `order`: how an interleaving comes from `schedule`; by default each batch of runnable tasks is shuffled.
+    `interfere`: called once the scheduler runs, before the first client; `instruments` are trio's.
+    `watched`: the system's rules are checked after every step that changed something, not only at the end.
+    """
+    run = Run(scenario, schedule, system.name)
+    watch = _Watch(run)
+    determinism.run(
+        _main,
+        run,
+        system,
+        watch,
+        interfere,
+        seed=schedule,
+        order=order,
+        instruments=[*([watch] if watched else []), *instruments],
+    )
+    return run
+
+
+async def _main(run: Run, system: System, watch: _Watch, interfere: Callable[[World], None]) -> None:
+    scenario = run.scenario
+    gpus = {f"GPU-{number}": round(size * GIB) for number, size in enumerate(scenario.gpus)}
+    world = World(
+        SimulatedHardware(gpus, ram=round(scenario.ram * GIB)),
+        policy=scenario.policy,
+        limits=scenario.limits,
+        usual=scenario.usual,
+        sizes={name: round(size * GIB) for name, size in scenario.models.items()},
+        gpu_overhead=round(scenario.overhead * GIB),
+        system=system,
+    )
+    run.trace, run.events, run.clients = world.trace, world.events, world.clients
+    run.processes = world.factory.spawned
+    for model, behaviours in scenario.launches.items():
+        world.factory.next(model, *behaviours)
+    try:
+        async with running(world):
+            if system is OURS:
+                _count(world, run)
+            watch.world = world
+            interfere(world)
+            await _play(world, scenario, run)
+            watch.world = None
+            system.exit(world.scheduler)
+    except* AssertionError as problems:
+        run.broken += [str(problem) for problem in _leaves(problems)]
+    run.seconds = trio.current_time()
+
+
+def _leaves(group: BaseExceptionGroup[AssertionError]) -> Iterator[AssertionError]:
+    for problem in group.exceptions:
+        if isinstance(problem, BaseExceptionGroup):
+            yield from _leaves(problem)
+        else:
+            yield problem
+
+
+async def _play(world: World, scenario: Scenario, run: Run) -> None:
+    for number, request in enumerate(scenario.requests, 1):
+        world.admit(_client(world, f"client {number}", request))
+    async with trio.open_nursery() as nursery:
+        for fault in sorted(scenario.faults, key=lambda fault: fault.at):
+            nursery.start_soon(_strike, world, fault, name=f"fault {fault.what}")
+        await trio.sleep_until(scenario.last)
+    _heal(world, scenario)
+    with trio.move_on_after(patience(scenario)):
+        for client in world.clients:
+            await client.ended.wait()
+    for client in world.clients:
+        if not client.ended.is_set():
+            run.broken.append(f"I21: {client.name} ({client.script.demand.model.name}) waits for ever")
+        elif client.outcome is None:
+            run.broken.append(f"I09: {client.name} has no outcome")
+    await trio.sleep(EFFECTIVELY_FOR_EVER)
+    run.broken += [f"I24: {left} left" for left in _left(world, scenario)]
+    await _shut_down(world, scenario, run)
+
+
+def _client(world: World, name: str, request: Request) -> Client:
+    options = {key: value for key in ("num_ctx", "num_gpu") if (value := getattr(request, key)) is not None}
+    demand = world.demand(request.model, slot=request.slot, **options)
+    if request.keep_alive is not None:
+        keep = FOREVER if request.keep_alive < 0 else round(request.keep_alive * 1e9)
+        demand = replace(demand, keep_alive=keep)
+    script = Script(
+        demand=demand,
+        arrives=request.at,
+        leaves=math.inf if request.leaves is None else request.leaves,
+        tokens=request.tokens,
+        inputs=request.inputs,
+        pause=request.pause,
+        hold=request.hold,
+    )
+    return Client(name, script)
+
+
+async def _strike(world: World, fault: Fault) -> None:
+    await trio.sleep_until(fault.at)
+    world.note(f"fault: {fault.what} {fault.target} {fault.amount:g}")
+    hardware = world.hardware
+    match fault.what:
+        case What.STOP:
+            world.scheduler.stop(fault.target)
+        case What.CRASH | What.HANG:
+            alive = [process for process in world.factory.alive if process.spec.model == fault.target]
+            for process in alive[-1:]:
+                process.crash() if fault.what is What.CRASH else process.hang()
+        case What.FOREIGN:
+            hardware.take_away(fault.target, round(fault.amount * GIB))
+        case What.LAG:
+            hardware.lag = fault.amount
+        case What.QUERY_TIME:
+            hardware.query_time = fault.amount
+        case What.QUERIES_FAIL:
+            hardware.failing = bool(fault.amount)
+        case What.QUERIES_RAISE:
+            hardware.error = OSError("simulated") if fault.amount else None
+        case What.VANISH:
+            (hardware.vanished.add if fault.amount else hardware.vanished.discard)(fault.target)
+        case What.OUT_OF_MEMORY:
+            world.scheduler.runtime_out_of_memory()
+        case What.CLOSE:
+            world.scheduler.close()
+        case What.END:
+            world.stop()
+
+
+def _heal(world: World, scenario: Scenario) -> None:
+    """From now on everything is well: what converges, has to do so within bounds."""
+    world.note("everything heals")
+    world.hardware.heal()
+    world.factory.heal(replace(scenario.usual, **_WELL))
+
+
+def patience(scenario: Scenario) -> float:
+    """Seconds in which all requests end once all is well: each waits for all others, one after the other (I21)."""
+    limits = scenario.limits
+    behaviours = [scenario.usual, *(how for several in scenario.launches.values() for how in several)]
+    load = max(how.load_time for how in behaviours) + limits.load_stall
+    going = limits.stop_grace + limits.kill_wait + limits.recovery + limits.drain_progress + limits.abort_confirm
+    slowest = max(how.prompt_time + how.token_time for how in behaviours)
+    generation = max(
+        (request.tokens * request.pause + request.hold + (request.tokens + request.inputs + 2) * slowest)
+        for request in (*scenario.requests, Request())
+    )
+    return (len(scenario.requests) + scenario.policy.overtakes + 1) * (load + going + generation)
+
+
+def _left(world: World, scenario: Scenario) -> Iterator[str]:
+    if any(request.keep_alive is not None and request.keep_alive < 0 for request in scenario.requests) or (
+        scenario.policy.keep_alive == FOREVER
+    ):
+        return  # those runners stay; the end of the server shows the rest
+    yield from world.system.leftovers(world.scheduler, world.factory, world.hardware.in_use)
+
+
+async def _shut_down(world: World, scenario: Scenario, run: Run) -> None:
+    began = trio.current_time()
+    world.scheduler.close()
+    await world.scheduler.stop_all()
+    took, bound = trio.current_time() - began, scenario.limits.stop_grace + scenario.limits.kill_wait
+    if took > bound:
+        run.broken.append(f"I25: the end took {took:g} s, {bound:g} are allowed")
+    run.broken += [f"I25: process {process.pid} outlives the server" for process in world.factory.alive]
+
+
+def _count(world: World, run: Run) -> None:
+    """Count which rows of the lifecycle table are used."""
+    fleet = world.scheduler.fleet
+    advance = fleet._advance
+
+    def counting(runner: object, event: object, *arguments: object, **more: object) -> None:
+        run.reached[runner.state, event] += 1  # type: ignore[attr-defined]
+        advance(runner, event, *arguments, **more)  # type: ignore[arg-type]
+
+    fleet._advance = counting  # type: ignore[method-assign, assignment]
+
+
+class _Watch(trio.abc.Instrument):
+    """Checks the rules after every step of a task in which the scheduler's state has changed; counts steps."""
+
+    def __init__(self, run: Run) -> None:
+        self.world: World | None = None
+        self._run = run
+        self._seen: object = None
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        run, world = self._run, self.world
+        run.steps += 1
+        if world is None or run.broken:
+            return
+        changed = world.scheduler._changed
+        if changed is not self._seen:
+            self._seen = changed
+            try:
+                run.broken += world.system.violations(world.scheduler, world.factory)
+            except Exception as error:
+                run.broken.append(repr(error))
