@@ -110,6 +110,7 @@ async def _play(world: World, scenario: Scenario, run: Run) -> None:
         await trio.sleep_until(scenario.last)
     _heal(world, scenario)
     with trio.move_on_after(patience(scenario)):
+        await trio.lowlevel.checkpoint()
         for client in world.clients:
             await client.ended.wait()
     for client in world.clients:
