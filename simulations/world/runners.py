@@ -108,6 +108,9 @@ class SimulatedRunner:
         self.behaviour = behaviour
         self._hardware = hardware
         self._footprint = dict(footprint)
+        self.started_at = trio.current_time()
+        self.loaded_at: float | None = None
+        self.ended_at: float | None = None
         self._allocated = False
         self._exit: Exit | None = None
         self._ends_at, self._end_code = math.inf, 0
@@ -139,6 +142,11 @@ class SimulatedRunner:
     @property
     def exited(self) -> Exit | None:
         return self._exit
+
+    @property
+    def footprint(self) -> Mapping[str, int]:
+        """Bytes by device that it takes once it loads."""
+        return self._footprint
 
     async def serve(self) -> Exit:
         if self._faulty and self.behaviour.reaping_raises:
@@ -240,6 +248,7 @@ class SimulatedRunner:
     def _die(self) -> None:
         lines = self.behaviour.exit_lines if self._end_code > 0 else ()
         self._exit = Exit(self._end_code, lines)
+        self.ended_at = trio.current_time()
         self._give_back()
         self._tell(f"process {self.pid} ends: {self._exit.describe()}")
         self.gone.set()
@@ -277,6 +286,7 @@ class SimulatedRunner:
         self._news.set()
         if self._refused:
             return
+        self.loaded_at = trio.current_time()
         self._loaded.set()
         if how.dies_idle is not None:
             await trio.sleep(how.dies_idle)
