@@ -83,10 +83,10 @@ async def _main(run: Run, system: System, watch: _Watch, interfere: Callable[[Wo
         async with running(world):
             if system is OURS:
                 _count(world, run)
-            watch.world = world
+            watch.begin(world)
             interfere(world)
             await _play(world, scenario, run)
-            watch.world = None
+            watch.end()
             system.exit(world.scheduler)
     except* AssertionError as problems:
         run.broken += [str(problem) for problem in _leaves(problems)]
@@ -224,22 +224,46 @@ def _count(world: World, run: Run) -> None:
 
 
 class _Watch(trio.abc.Instrument):
-    """Checks the rules after every step of a task in which the scheduler's state has changed; counts steps."""
+    """Has the rules judged: after each step that changed the scheduler's state, and when nothing can run any more."""
 
     def __init__(self, run: Run) -> None:
-        self.world: World | None = None
+        self._world: World | None = None
         self._run = run
         self._seen: object = None
 
+    def begin(self, world: World) -> None:
+        self._world = world
+        if world.system.rules is not None:
+            world.rules = world.system.rules(world)
+            world.rules.broken = self._run.broken
+
+    def end(self) -> None:
+        self._world = None
+
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        run, world = self._run, self.world
+        run, world = self._run, self._world
         run.steps += 1
         if world is None or run.broken:
             return
         changed = world.scheduler._changed
         if changed is not self._seen:
             self._seen = changed
-            try:
-                run.broken += world.system.violations(world.scheduler, world.factory)
-            except Exception as error:
-                run.broken.append(repr(error))
+            self._judge(world, world.rules.changed if world.rules is not None else None)
+
+    def before_io_wait(self, timeout: float) -> None:
+        world = self._world
+        if world is None or world.rules is None or self._run.broken:
+            return
+        now = trio.lowlevel.current_statistics()
+        if now.tasks_runnable == 0 and now.seconds_to_next_deadline > 0:
+            self._judge(world, world.rules.quiet)
+
+    def _judge(self, world: World, rules: Callable[[], None] | None) -> None:
+        """What instruments raise is only logged; so a rule that fails itself is a broken one."""
+        try:
+            if rules is None:
+                self._run.broken += world.system.violations(world.scheduler, world.factory)
+            else:
+                rules()
+        except Exception as error:
+            self._run.broken.append(repr(error))

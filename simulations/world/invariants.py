@@ -51,8 +51,6 @@ def violations(scheduler: Scheduler, factory: SimulatedRunnerFactory) -> Iterato
         reserved = sum(runner.holds(device.id) for runner in runners)
         if reserved > device.total:
             yield f"I07: {reserved} of {device.total} bytes of {device.id} are reserved"
-    if fleet.devices and sum(runner.counted for runner in runners) > fleet.model_limit:
-        yield "I14: more runners than the limit"
 
 
 def leftovers(scheduler: Scheduler, factory: SimulatedRunnerFactory, in_use: Mapping[str, int]) -> Iterator[str]:

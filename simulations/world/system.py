@@ -9,6 +9,7 @@ from typing import Any
 from trio_ollama.scheduler import Scheduler
 
 from .invariants import leftovers, violations
+from .rules import Rules
 from .runners import SimulatedRunnerFactory
 
 __all__ = ["OURS", "System"]
@@ -27,8 +28,10 @@ class System:
     """Rules that do not hold at this moment."""
     leftovers: Callable[[Any, SimulatedRunnerFactory, Mapping[str, int]], Iterator[str]]
     """What is there although nothing should be."""
+    rules: Callable[[Any], Rules] | None = None
+    """Makes, for a world, the rules that are judged with a memory of what was before."""
     exit: Callable[[Any], None] = lambda scheduler: None
     """The whole server vanishes, with tasks of it that cannot be cancelled."""
 
 
-OURS = System("ours", Scheduler, violations, leftovers)
+OURS = System("ours", Scheduler, violations, leftovers, Rules)

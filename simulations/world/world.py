@@ -18,6 +18,7 @@ from trio_ollama.scheduler.core.events import Event
 from .behaviour import Behaviour
 from .clients import Client, Script
 from .hardware import GIB, SimulatedHardware
+from .rules import Rules
 from .runners import SimulatedRunner, SimulatedRunnerFactory
 from .system import OURS, System
 
@@ -62,6 +63,8 @@ class World:
             gpu_overhead=gpu_overhead,
             on_event=self._happened,
         )
+        self.rules: Rules | None = None
+        """Judge what happens, if somebody wants that."""
         self._nursery: trio.Nursery | None = None
         self.scheduler_scope = trio.CancelScope()
 
@@ -72,6 +75,8 @@ class World:
     def _happened(self, event: Event) -> None:
         self.events.append(event)
         self.note(event.text())
+        if self.rules is not None:
+            self.rules.happened(event)
 
     def _footprint(self, spec: LaunchSpec) -> Mapping[str, int]:
         size = self.sizes.get(spec.model, SIZE)
@@ -106,6 +111,8 @@ class World:
         await client.run(self.scheduler)
         why = f": {client.error}" if client.error is not None else ""
         self.note(f"{client.name} ({client.script.demand.model.name}) {client.outcome}, {client.got} received{why}")
+        if self.rules is not None:
+            self.rules.ended(client)
 
     # -- looking at it --------------------------------------------------------------------------------------------
 

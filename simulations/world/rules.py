@@ -1,0 +1,247 @@
+"""What must hold for our scheduler all the time, judged with a memory of what was before (docs/races.md, invariants).
+
+`invariants` looks at one moment; the rules here need the one before, too: who came first, what a deadline was, which
+state a runner had. Each is judged where it can break: at an event, after a step, or when nothing can run any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from trio_ollama.hardware.contract import CPU
+from trio_ollama.scheduler.core import events as ev
+from trio_ollama.scheduler.core.decisions import Because
+from trio_ollama.scheduler.core.lifecycle import State
+from trio_ollama.scheduler.core.plan import plan
+from trio_ollama.scheduler.core.records import Runner
+from trio_ollama.scheduler.core.reload import difference
+from trio_ollama.scheduler.core.values import FOREVER, LaunchConfig, LoadOptions
+
+from .clients import Client
+from .invariants import violations
+
+if TYPE_CHECKING:
+    from .world import World
+
+__all__ = ["Rules", "serves"]
+
+RANK: Final = {state: rank for rank, state in enumerate(State)}
+HEAD_STARTS: Final = (Because.LOADING, Because.MEMORY_RETURNING, Because.EVICTING_IDLE, Because.MEASURING)
+OURS_TO_END: Final = (Because.EVICTED_FOR, Because.RELOAD_FOR)
+BUSY: Final = -1
+
+
+def serves(has: LaunchConfig, wants: LoadOptions) -> bool:
+    """Whether a runner may serve a wish, worked out a second time for the options that scenarios vary (R58, R59)."""
+    if wants.num_gpu >= 0 and has.num_gpu != wants.num_gpu:
+        return False
+    if wants.num_ctx_auto:
+        return has.num_ctx_auto or has.num_ctx >= wants.num_ctx
+    return has.num_ctx == (min(wants.num_ctx, has.train_context) if has.train_context else wants.num_ctx)
+
+
+class Rules:
+    """`broken` collects what did not hold, in words, the name of the rule first."""
+
+    def __init__(self, world: World) -> None:
+        self.broken: list[str] = []
+        self._world = world
+        self._rank: dict[int, int] = {}
+        self._idle_since: dict[int, int] = {}
+        """By generation; `BUSY` while it has leases."""
+        self._keep_alive: dict[int, int] = {}
+        self._claimed: dict[int, tuple[int, int]] = {}
+        """(claiming request, last request that had come by then), by generation."""
+        self._overtaken: dict[int, int] = {}
+        self._starters: set[int] = set()
+        self._last_seq = 0
+        self._planned: object = None
+
+    # -- when something happened ------------------------------------------------------------------------------------
+
+    def happened(self, event: ev.Event) -> None:
+        """In the middle of a step, right when the scheduler tells of it."""
+        match event:
+            case ev.LeaseGranted():
+                self.broken += self._granted(event)
+            case ev.LoadStarted():
+                self._starters.add(event.seq)
+                self.broken += self._load_started(event)
+            case ev.RunnerLoaded(gen=gen):
+                self._idle_since[gen] = event.at
+                self._keep_alive[gen] = self._world.scheduler.fleet.policy.keep_alive
+            case ev.LeaseReleased(gen=gen, leases=0):
+                self._idle_since[gen] = event.at
+            case ev.DrainStarted():
+                self.broken += self._drain_started(event)
+            case ev.RequestRefused(because=Because.QUEUE_FULL, seq=seq):
+                fleet = self._world.scheduler.fleet
+                if fleet.waiting < fleet.policy.queue_bound:
+                    self.broken.append(f"I13: request {seq} is refused, but only {fleet.waiting} wait")
+
+    def _granted(self, grant: ev.LeaseGranted) -> Iterator[str]:
+        world, fleet = self._world, self._world.scheduler.fleet
+        runner = fleet.runners[grant.gen]
+        demand = runner.leases[grant.seq].demand
+        what = f"request {grant.seq} gets generation {grant.gen}"
+        if runner.state is not State.READY:
+            yield f"I02: {what}, which is {runner.state}"
+        if all(process.pid != runner.pid for process in world.factory.alive):
+            yield f"I02: {what}, whose process {runner.pid} is gone"
+        if runner.key != demand.model.key or not serves(runner.config, demand.options):
+            yield f"I02: {what}, which is not what it asked for"
+        if not runner.open_to(grant.seq):
+            yield f"R26: {what}, which was stopped before it came"
+        claimer = runner.claimed_by
+        if claimer is not None and claimer < grant.seq and grant.because is not Because.FIRST_OF_LOAD:
+            since = self._claimed.get(grant.gen)
+            if since is not None and since[0] == claimer and grant.seq > since[1]:
+                yield f"I23: {what}, which {claimer} had claimed before it came"
+            self._overtaken[claimer] = self._overtaken.get(claimer, 0) + 1
+            if self._overtaken[claimer] > fleet.policy.overtakes:
+                yield f"I23: request {claimer} is overtaken {self._overtaken[claimer]} times"
+        if demand.keep_alive is not None:
+            self._keep_alive[grant.gen] = demand.keep_alive
+        self._idle_since[grant.gen] = BUSY
+
+    def _load_started(self, load: ev.LoadStarted) -> Iterator[str]:
+        world, fleet = self._world, self._world.scheduler.fleet
+        if fleet.closing:
+            yield f"R68: a load of {load.model} starts although the server is shutting down"
+        counted = sum(runner.counted for runner in fleet.runners.values())
+        if counted > fleet.model_limit:
+            yield f"I14: {counted} runners, {fleet.model_limit} allowed"
+        runner = fleet.runners[load.gen]
+        for other in fleet.runners.values():
+            if other.key == runner.key and other is not runner and other.state not in (State.RECOVERING, State.GONE):
+                yield f"I05: a load of {load.model} starts beside generation {other.gen} ({other.state})"
+        if any(process.spec.model == runner.model.path for process in world.factory.alive):
+            yield f"I05: a load of {load.model} starts before its last process is gone"
+        for id_, amount in runner.reservation.items():
+            device = next((device for device in fleet.devices if device.id == id_), None)
+            if device is not None and id_ != CPU:
+                held = sum(other.holds(id_) for other in fleet.runners.values())
+                if held > max(0, device.total - device.overhead):
+                    yield f"I07: {held} bytes of {device.total} on {id_} are reserved with {load.model} ({amount})"
+
+    def _drain_started(self, drain: ev.DrainStarted) -> Iterator[str]:
+        fleet = self._world.scheduler.fleet
+        runner = fleet.runners[drain.gen]
+        which = f"generation {drain.gen}"
+        if drain.because is Because.EXPIRED:
+            since, keep = self._idle_since[drain.gen], self._keep_alive[drain.gen]
+            if since == BUSY or keep == FOREVER or drain.at < since + keep:
+                yield f"I15: {which} expires before its time"
+        if drain.because in OURS_TO_END:
+            waiter = fleet.waiters.get(drain.seq or 0)
+            if runner.leases:
+                yield f"I04: {which} is taken from under its leases for request {drain.seq}"
+            if waiter is None:
+                yield f"R02: {which} goes for request {drain.seq}, which does not wait"
+            elif drain.because is Because.RELOAD_FOR and serves(runner.config, waiter.demand.options):
+                yield f"I26: {which} is loaded anew for request {drain.seq}, which it serves as it is"
+            if not runner.served and not runner.finish_load and not fleet.policy.finish_abandoned_load:
+                yield f"R44: {which} goes without having served anybody"
+
+    # -- after a step -----------------------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """After a step of a task that changed the scheduler's state."""
+        world = self._world
+        self.broken += violations(world.scheduler, world.factory)
+        self.broken += self._after_step()
+
+    def _after_step(self) -> Iterator[str]:
+        scheduler = self._world.scheduler
+        fleet = scheduler.fleet
+        leases = 0
+        for gen, runner in fleet.runners.items():
+            leases += len(runner.leases)
+            rank = RANK[runner.state]
+            if rank < self._rank.get(gen, 0):
+                yield f"I16: generation {gen} went back to {runner.state}"
+            self._rank[gen] = rank
+            if runner.claimed_by is not None:
+                if runner.claimed_by not in fleet.waiters or gen not in fleet.waiters[runner.claimed_by].claim:
+                    yield f"I10: generation {gen} is claimed by {runner.claimed_by}, who does not want it"
+                elif self._claimed.get(gen, (0, 0))[0] != runner.claimed_by:
+                    self._claimed[gen] = runner.claimed_by, fleet._last_seq
+            elif gen in self._claimed:
+                del self._claimed[gen]
+            if runner.state is State.READY:
+                yield from self._nobody_is_kept_from(runner)
+        known = sum(ticket.error is None for ticket in scheduler._tickets.values())
+        if known != leases + len(fleet.waiters):
+            yield f"I03: {leases} leases and {len(fleet.waiters)} waiters, but {known} requests"
+        yield from self._bound_holds()
+
+    def _nobody_is_kept_from(self, runner: Runner) -> Iterator[str]:
+        for seq, waiter in self._world.scheduler.fleet.queues.get(runner.key, {}).items():
+            closed = runner.claimed_by is not None and runner.claimed_by < seq
+            if not closed and runner.open_to(seq) and difference(runner.config, waiter.wanted) is None:
+                yield f"I22: request {seq} waits although generation {runner.gen} is open to it"
+
+    def _bound_holds(self) -> Iterator[str]:
+        """The bound, for those that came in this step; head starts are spared (I13)."""
+        fleet = self._world.scheduler.fleet
+        for seq in range(self._last_seq + 1, fleet._last_seq + 1):
+            waiter = fleet.waiters.get(seq)
+            if waiter is None or waiter.wait is None or fleet.waiting <= fleet.policy.queue_bound:
+                continue
+            because = waiter.wait.because
+            if because not in HEAD_STARTS or (because is Because.LOADING and seq not in self._starters):
+                yield f"I13: request {seq} queues as number {fleet.waiting}"
+        self._last_seq = fleet._last_seq
+
+    # -- when nothing can run any more ------------------------------------------------------------------------------
+
+    def quiet(self) -> None:
+        """Before the clock goes on, or the world ends."""
+        world = self._world
+        if world.scheduler._nursery is not None and not world.scheduler.fleet.closing:
+            self.broken += self._at_rest()
+
+    def _at_rest(self) -> Iterator[str]:
+        world = self._world
+        scheduler, fleet = world.scheduler, world.scheduler.fleet
+        now = scheduler._now()
+        for gen, since in self._idle_since.items():
+            runner = fleet.runners.get(gen)
+            if runner is not None and runner.state is State.READY and since != BUSY and not runner.leases:
+                keep = self._keep_alive[gen]
+                if keep != FOREVER and now > since + keep:
+                    yield f"I15: generation {gen} outlives its keep-alive"
+        if scheduler._changed is not self._planned:
+            self._planned = scheduler._changed
+            fleet.now = now
+            more = plan(fleet)
+            if more:
+                yield f"I11: somebody sleeps although the planner would still decide {more}"
+            alive = {process.pid for process in world.factory.alive}
+            for view in scheduler.snapshot():
+                if view.pid not in alive:
+                    yield f"I20: {view.name} is shown although its process is gone"
+        assert scheduler._nursery is not None
+        tasks, expected = len(scheduler._nursery.child_tasks), 1 + len(scheduler._supervisors)
+        if tasks > expected:
+            names = sorted(task.name for task in scheduler._nursery.child_tasks)
+            yield f"I18: {tasks} tasks, {expected} are known: {names}"
+
+    # -- when a client has ended ------------------------------------------------------------------------------------
+
+    def ended(self, client: Client) -> None:
+        """In the step in which its request ended: it holds nothing any more (I10)."""
+        scheduler, demand = self._world.scheduler, client.script.demand
+        held: list[str] = []
+        if any(ticket.demand is demand for ticket in scheduler._tickets.values()):
+            held.append("a ticket")
+        if any(ticket.demand is demand for ticket in scheduler._unannounced):
+            held.append("a place in line for figures")
+        if any(waiter.demand is demand for waiter in scheduler.fleet.waiters.values()):
+            held.append("a place in the queue")
+        for runner in scheduler.fleet.runners.values():
+            if any(lease.demand is demand for lease in runner.leases.values()):
+                held.append(f"a lease on generation {runner.gen}")
+        if held:
+            self.broken.append(f"I10: {client.name} has ended and still holds {', '.join(held)}")
