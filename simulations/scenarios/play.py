@@ -126,6 +126,7 @@ async def _play(world: World, scenario: Scenario, run: Run) -> None:
 def _client(world: World, name: str, request: Request) -> Client:
     options = {key: value for key in ("num_ctx", "num_gpu") if (value := getattr(request, key)) is not None}
     demand = world.demand(request.model, slot=request.slot, **options)
+    demand = replace(demand, options=replace(demand.options, **request.options))
     if request.keep_alive is not None:
         keep = FOREVER if request.keep_alive < 0 else round(request.keep_alive * 1e9)
         demand = replace(demand, keep_alive=keep)
@@ -164,6 +165,10 @@ async def _strike(world: World, fault: Fault) -> None:
             hardware.error = OSError("simulated") if fault.amount else None
         case What.VANISH:
             (hardware.vanished.add if fault.amount else hardware.vanished.discard)(fault.target)
+        case What.NO_FIGURES:
+            hardware.silent = bool(fault.amount)
+        case What.MEMORY_FAILS:
+            hardware.memory_failing = bool(fault.amount)
         case What.OUT_OF_MEMORY:
             world.scheduler.runtime_out_of_memory()
         case What.CLOSE:
@@ -220,7 +225,7 @@ def _count(world: World, run: Run) -> None:
         run.reached[runner.state, event] += 1  # type: ignore[attr-defined]
         advance(runner, event, *arguments, **more)  # type: ignore[arg-type]
 
-    fleet._advance = counting  # type: ignore[method-assign, assignment]
+    fleet._advance = counting  # type: ignore[method-assign]
 
 
 class _Watch(trio.abc.Instrument):

@@ -38,6 +38,8 @@ class Request:
     """Negative: for ever. None: it does not say."""
     num_ctx: int | None = None
     num_gpu: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """More of what a load depends on: fields of `LoadOptions` by name, which settle what those two did (R58)."""
     slot: bool = True
     """False: it only loads, or embeds."""
 
@@ -61,6 +63,10 @@ class What(StrEnum):
     """Looks at the GPUs raise what the contract does not know; amount 0: no more."""
     VANISH = "vanish"
     """Device `target` is in no report from now on (R65); amount 0: it is back."""
+    NO_FIGURES = "no figures"
+    """Reports name the GPUs, but not what is free on them (I19); amount 0: they do again."""
+    MEMORY_FAILS = "memory fails"
+    """Looks at the system's memory find nothing out (I19); amount 0: they do again."""
     OUT_OF_MEMORY = "out of memory"
     """A call finds that the device has no memory left (R51)."""
     CLOSE = "close"

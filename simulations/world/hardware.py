@@ -25,6 +25,10 @@ class SimulatedHardware:
         self.query_time = 0.0
         self.failing = False
         """Queries of the GPUs answer None (I19)."""
+        self.silent = False
+        """Reports of the GPUs have no figures of what is free (I19)."""
+        self.memory_failing = False
+        """Queries of the system's memory answer None (I19)."""
         self.error: Exception | None = None
         """Raised by queries: a fault that the contract does not know."""
         self.queries = 0
@@ -49,7 +53,8 @@ class SimulatedHardware:
 
     def heal(self) -> None:
         """The machine works as it should from now on, and is ours alone."""
-        self.lag, self.query_time, self.failing, self.error = 0.0, 0.0, False, None
+        self.lag, self.query_time, self.error = 0.0, 0.0, None
+        self.failing = self.silent = self.memory_failing = False
         self.vanished.clear()
         for id_, held in list(self._foreign.items()):
             self.take_away(id_, -held)
@@ -57,6 +62,11 @@ class SimulatedHardware:
     def used(self, id_: str) -> int:
         """Bytes in use at this moment."""
         return self._history[id_][-1][1]
+
+    def short_of(self, wanted: Mapping[str, int], *, in_truth: bool = False) -> int:
+        """Bytes of `wanted`, by device, that reports show no room for at this moment, or that there is none for."""
+        room = {id_: self._totals[id_] - self.used(id_) if in_truth else self._reported_free(id_) for id_ in wanted}
+        return sum(max(0, amount - room[id_]) for id_, amount in wanted.items())
 
     @property
     def in_use(self) -> dict[str, int]:
@@ -70,13 +80,22 @@ class SimulatedHardware:
         if self.failing:
             return None
         return tuple(
-            DeviceReport(id_, "cuda", f"Simulated {id_}", total, self._reported_free(id_), compute=(9, 0))
+            DeviceReport(
+                id_,
+                "cuda",
+                f"Simulated {id_}",
+                total,
+                None if self.silent else self._reported_free(id_),
+                compute=(9, 0),
+            )
             for id_, total in self._totals.items()
             if id_ != CPU and id_ not in self.vanished
         )
 
     async def memory(self) -> MemoryReport | None:
         await trio.lowlevel.checkpoint()
+        if self.memory_failing:
+            return None
         return MemoryReport(self._totals[CPU], self._reported_free(CPU))
 
     async def _query(self) -> None:
