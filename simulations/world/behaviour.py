@@ -30,6 +30,9 @@ class Behaviour:
     """The process ends this long after it got ready (R79)."""
     dies_after_tokens: int | None = None
     """The process ends after that many tokens, in the middle of a call (R80)."""
+    surplus: float = 0.0
+    """GiB that it takes on each of its devices beyond what was predicted. With any, it ends while it loads if they are
+    not there (R48); without, it never finds out."""
     exit_code: int = 1
     exit_lines: tuple[str, ...] = ("simulated fault",)
     hangs: bool = False

@@ -24,7 +24,7 @@ from trio_ollama.runners.contract import (
 )
 
 from .behaviour import Behaviour
-from .hardware import SimulatedHardware
+from .hardware import GIB, SimulatedHardware
 
 __all__ = ["SimulatedCall", "SimulatedRunner", "SimulatedRunnerFactory"]
 
@@ -107,7 +107,11 @@ class SimulatedRunner:
         self.spec = spec
         self.behaviour = behaviour
         self._hardware = hardware
-        self._footprint = dict(footprint)
+        self._footprint = {id_: amount + round(behaviour.surplus * GIB) for id_, amount in footprint.items()}
+        self.squeezed = hardware.short_of(self._footprint)
+        """Bytes that reports showed no room for at its start: a real child puts those into RAM, for good (R35)."""
+        self.overfull = 0
+        """Bytes that it took although they were not there."""
         self.started_at = trio.current_time()
         self.loaded_at: float | None = None
         self.ended_at: float | None = None
@@ -259,6 +263,7 @@ class SimulatedRunner:
 
     def _allocate(self) -> None:
         self._allocated = True
+        self.overfull = self._hardware.short_of(self._footprint, in_truth=True)
         for id_, amount in self._footprint.items():
             self._hardware.take(id_, amount)
 
@@ -275,7 +280,7 @@ class SimulatedRunner:
             return self.crash()
         await trio.sleep(how.load_time / 2)
         self._allocate()
-        if how.dies_loading is not None:
+        if how.dies_loading is not None or (how.surplus and self.overfull):
             return self.crash()
         if how.stalls_loading is not None:
             return
