@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import trio
@@ -67,7 +68,7 @@ async def _main(run: Run, system: System, watch: _Watch, interfere: Callable[[Wo
     scenario = run.scenario
     gpus = {f"GPU-{number}": round(size * GIB) for number, size in enumerate(scenario.gpus)}
     world = World(
-        SimulatedHardware(gpus, ram=round(scenario.ram * GIB)),
+        SimulatedHardware(gpus, ram=round(scenario.ram * GIB), integrated=scenario.integrated),
         policy=scenario.policy,
         limits=scenario.limits,
         usual=scenario.usual,
@@ -90,7 +91,7 @@ async def _main(run: Run, system: System, watch: _Watch, interfere: Callable[[Wo
             system.exit(world.scheduler)
     except* AssertionError as problems:
         run.broken += [str(problem) for problem in _leaves(problems)]
-    run.seconds = trio.current_time()
+    run.seconds, run.closed_at = trio.current_time(), world.closed_at
 
 
 def _leaves(group: BaseExceptionGroup[AssertionError]) -> Iterator[AssertionError]:
@@ -106,7 +107,7 @@ async def _play(world: World, scenario: Scenario, run: Run) -> None:
         world.admit(_client(world, f"client {number}", request))
     async with trio.open_nursery() as nursery:
         for fault in sorted(scenario.faults, key=lambda fault: fault.at):
-            nursery.start_soon(_strike, world, fault, name=f"fault {fault.what}")
+            nursery.start_soon(_strike, world, fault, run.schedule, name=f"fault {fault.what}")
         await trio.sleep_until(scenario.last)
     _heal(world, scenario)
     with trio.move_on_after(patience(scenario)):
@@ -142,8 +143,15 @@ def _client(world: World, name: str, request: Request) -> Client:
     return Client(name, script)
 
 
-async def _strike(world: World, fault: Fault) -> None:
+async def _strike(world: World, fault: Fault, schedule: int) -> None:
     await trio.sleep_until(fault.at)
+    if fault.stepwise and schedule:
+        trio.lowlevel.add_instrument(_Step(schedule, partial(_harm, world, fault)))
+    else:
+        _harm(world, fault)
+
+
+def _harm(world: World, fault: Fault) -> None:
     world.note(f"fault: {fault.what} {fault.target} {fault.amount:g}")
     hardware = world.hardware
     match fault.what:
@@ -172,7 +180,7 @@ async def _strike(world: World, fault: Fault) -> None:
         case What.OUT_OF_MEMORY:
             world.scheduler.runtime_out_of_memory()
         case What.CLOSE:
-            world.scheduler.close()
+            world.close()
         case What.END:
             world.stop()
 
@@ -226,6 +234,18 @@ def _count(world: World, run: Run) -> None:
         advance(runner, event, *arguments, **more)  # type: ignore[arg-type]
 
     fleet._advance = counting  # type: ignore[method-assign]
+
+
+class _Step(trio.abc.Instrument):
+    """Does something after the n-th step of any task."""
+
+    def __init__(self, steps: int, action: Callable[[], None]) -> None:
+        self._left, self._action = steps, action
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._left -= 1
+        if not self._left:
+            self._action()
 
 
 class _Watch(trio.abc.Instrument):

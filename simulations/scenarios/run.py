@@ -32,6 +32,8 @@ class Run:
     """In the order in which they were started."""
     reached: Counter[object] = field(default_factory=Counter)
     """How often which pair of runner state and lifecycle event was seen."""
+    closed_at: float | None = None
+    """The instant at which the server was first told to end, or to take no more, in the course of the scenario."""
     steps: int = 0
     """Steps of tasks."""
     seconds: float = 0.0

@@ -81,6 +81,9 @@ class Fault:
     what: What
     target: str = ""
     amount: float = 1.0
+    stepwise: bool = False
+    """Not at that instant, but at that step of any task from then on which has the number of the interleaving: many
+    interleavings try all steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +92,8 @@ class Scenario:
     gpus: tuple[float, ...] = (24,)
     """Called GPU-0, GPU-1, ..."""
     ram: float = 64
+    integrated: bool = False
+    """The GPUs are parts of the processor: what is on them is in RAM (R64)."""
     overhead: float = 0
     """Kept free on each GPU."""
     models: Mapping[str, float] = field(default_factory=dict)

@@ -17,7 +17,11 @@ GIB = 1 << 30
 class SimulatedHardware:
     """Implements `hardware.contract.Hardware`. Sizes in bytes, durations in seconds; faults may be set at any time."""
 
-    def __init__(self, gpus: Mapping[str, int] | None = None, *, ram: int = 64 * GIB) -> None:
+    def __init__(
+        self, gpus: Mapping[str, int] | None = None, *, ram: int = 64 * GIB, integrated: bool = False
+    ) -> None:
+        self.integrated = integrated
+        """Whatever is taken from a GPU is taken from RAM as well (R64)."""
         self._totals: dict[str, int] = {**(gpus or {}), CPU: ram}
         self._history: dict[str, list[tuple[float, int]]] = {id_: [(float("-inf"), 0)] for id_ in self._totals}
         self.lag = 0.0
@@ -41,8 +45,9 @@ class SimulatedHardware:
 
     def take(self, id_: str, amount: int) -> None:
         """Somebody allocates `amount` bytes (negative: gives them back); foreign programs do it, too."""
-        history = self._history[id_]
-        history.append((trio.current_time(), history[-1][1] + amount))
+        for taken in (id_, CPU) if self.integrated and id_ != CPU else (id_,):
+            history = self._history[taken]
+            history.append((trio.current_time(), history[-1][1] + amount))
 
     def take_away(self, id_: str, amount: int) -> None:
         """Another program takes `amount` bytes, if there are any (negative: gives back what it has)."""
@@ -86,7 +91,7 @@ class SimulatedHardware:
                 f"Simulated {id_}",
                 total,
                 None if self.silent else self._reported_free(id_),
-                compute=(9, 0),
+                compute=(9, 0), integrated=self.integrated,
             )
             for id_, total in self._totals.items()
             if id_ != CPU and id_ not in self.vanished

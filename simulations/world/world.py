@@ -67,6 +67,7 @@ class World:
         """Judge what happens, if somebody wants that."""
         self._nursery: trio.Nursery | None = None
         self.scheduler_scope = trio.CancelScope()
+        self.closed_at: float | None = None
 
     def note(self, text: str) -> None:
         """A line of the trace."""
@@ -161,8 +162,18 @@ class World:
         with self.scheduler_scope:
             await self.scheduler.run()
 
+    def close(self) -> None:
+        """The daemon takes no more requests."""
+        self._note_closing()
+        self.scheduler.close()
+
+    def _note_closing(self) -> None:
+        if self.closed_at is None:
+            self.closed_at = trio.current_time()
+
     def stop(self) -> None:
         """Cancel the scheduler: the hard end of the daemon."""
+        self._note_closing()
         self.scheduler_scope.cancel("the daemon ends")
 
 
