@@ -79,6 +79,11 @@ class Rules:
                 fleet = self._world.scheduler.fleet
                 if fleet.waiting < fleet.policy.queue_bound:
                     self.broken.append(f"I13: request {seq} is refused, but only {fleet.waiting} wait")
+            case ev.RequestRefused(because=Because.SHUTTING_DOWN):
+                # It may have waited for a slot, under a lease that goes with it.
+                for gen, runner in self._world.scheduler.fleet.runners.items():
+                    if not runner.leases and self._idle_since.get(gen) == BUSY:
+                        self._idle_since[gen] = event.at
 
     def _granted(self, grant: ev.LeaseGranted) -> Iterator[str]:
         world, fleet = self._world, self._world.scheduler.fleet
