@@ -41,6 +41,8 @@ class Case:
     """
     schedules: Sequence[int] = range(10)
     """Interleavings that are played. Ours must pass all; the control has to fail in one."""
+    older: bool = False
+    """The control is the older Go scheduler: this is known of it only."""
     control_passes: str = ""
     """Why the control does what is required, where it does."""
 
