@@ -180,13 +180,14 @@ class Supervisor:
     async def _keep_time(self) -> None:
         """Keep-alive while idle; and while somebody waits for its requests to end, the bound D on getting nothing.
 
-        Both a drain and a claim are such a wait: neither may last for ever because the child hangs (R81, I21).
+        Both a drain and a claim are such a wait: neither may last for ever because the child hangs (R81, I21). An idle
+        runner keeps its deadline when it is claimed (I15): nobody waits for requests that are not there.
         """
         fleet, limit = self._scheduler.fleet, self._limits.drain_progress
         awaited_since = math.inf
         while True:
             self._rearmed = rearmed = trio.Event()
-            awaited = self.record.state is State.DRAINING or self.record.claimed_by is not None
+            awaited = self.record.busy and (self.record.state is State.DRAINING or self.record.claimed_by is not None)
             awaited_since = min(awaited_since, trio.current_time()) if awaited else math.inf
             if awaited:
                 deadline = max(awaited_since, self._progress_at) + limit
