@@ -55,6 +55,8 @@ class Rules:
         """(claiming request, last request that had come by then), by generation."""
         self._overtaken: dict[int, int] = {}
         self._starters: set[int] = set()
+        self._first_reason: dict[int, Because] = {}
+        """Why a request had to wait at first, by its number."""
         self._last_seq = 0
         self._planned: object = None
 
@@ -65,6 +67,8 @@ class Rules:
         match event:
             case ev.LeaseGranted():
                 self.broken += self._granted(event)
+            case ev.RequestWaits(seq=seq, because=because):
+                self._first_reason.setdefault(seq, because)
             case ev.LoadStarted():
                 self._starters.add(event.seq)
                 self.broken += self._load_started(event)
@@ -194,7 +198,8 @@ class Rules:
             waiter = fleet.waiters.get(seq)
             if waiter is None or waiter.wait is None or fleet.waiting <= fleet.policy.queue_bound:
                 continue
-            because = waiter.wait.because
+            # The first reason of its step: whoever stopped an idle runner may find a load in its way then (I13).
+            because = self._first_reason.get(seq, waiter.wait.because)
             if because not in HEAD_STARTS or (because is Because.LOADING and seq not in self._starters):
                 yield f"I13: request {seq} queues as number {fleet.waiting}"
         self._last_seq = fleet._last_seq

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final
 
@@ -61,12 +62,12 @@ class SimulatedRunnerFactory:
         self._next.setdefault(model, []).extend(behaviours)
 
     def heal(self, usual: Behaviour) -> None:
-        """All processes started from now on behave so; those that hang go on, those that cannot die do."""
+        """All processes started from now on behave so; those that hang go on, and all can die."""
         self.usual = usual
         self._next.clear()
         for runner in self.alive:
             runner.thaw()
-            runner.let_go()
+            runner.let_go(usual)
 
     @property
     def alive(self) -> list[SimulatedRunner]:
@@ -124,6 +125,8 @@ class SimulatedRunner:
         self._news = trio.Event()
         self.gone = trio.Event()
         self._nursery: trio.Nursery | None = None
+        self._watched = 0
+        """How many wait for its end."""
         self._tokens = 0
         self._faulty = False
         """`serve` has failed in a way that the contract does not know."""
@@ -224,10 +227,13 @@ class SimulatedRunner:
         self._hangs = False
         self._thawed.set()
 
-    def let_go(self) -> None:
-        """The operating system lets it die after all, if it was killed."""
+    def let_go(self, usual: Behaviour) -> None:
+        """It ends as others do when it is told to; if it was killed, the operating system lets it die after all."""
+        self.behaviour = replace(self.behaviour, term_time=usual.term_time, kill_time=usual.kill_time)
         if any(name == "KILL" for _, name in self.signals):
             self._end(-signal.SIGKILL, 0)
+            if not self._watched:
+                self._die()
 
     def _note(self, name: str) -> None:
         if self._exit is None:
@@ -242,12 +248,16 @@ class SimulatedRunner:
             self._end_changed.set()
 
     async def _reaped(self) -> None:
-        while self._exit is None:
-            self._end_changed = changed = trio.Event()
-            with trio.move_on_at(self._ends_at):
-                await changed.wait()
-                continue
-            self._die()
+        self._watched += 1
+        try:
+            while self._exit is None:
+                self._end_changed = changed = trio.Event()
+                with trio.move_on_at(self._ends_at):
+                    await changed.wait()
+                    continue
+                self._die()
+        finally:
+            self._watched -= 1
 
     def _die(self) -> None:
         lines = self.behaviour.exit_lines if self._end_code > 0 else ()
