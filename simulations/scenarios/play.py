@@ -17,11 +17,13 @@ import trio.abc
 from simulations.world import determinism
 from simulations.world.behaviour import Behaviour
 from simulations.world.clients import Client, Script
+from simulations.world.guard import WedgedError
 from simulations.world.hardware import GIB, SimulatedHardware
 from simulations.world.system import OURS, System
 from simulations.world.world import EFFECTIVELY_FOR_EVER, World, running
 from trio_ollama.scheduler.core.values import FOREVER
 
+from .overheard import leaves, overheard
 from .run import Run
 from .scenario import Fault, Request, Scenario, What
 
@@ -51,16 +53,20 @@ def play(
     """
     run = Run(scenario, schedule, system.name)
     watch = _Watch(run)
-    determinism.run(
-        _main,
-        run,
-        system,
-        watch,
-        interfere,
-        seed=schedule,
-        order=order,
-        instruments=[*([watch] if watched else []), *instruments],
-    )
+    with overheard(run.broken):
+        try:
+            determinism.run(
+                _main,
+                run,
+                system,
+                watch,
+                interfere,
+                seed=schedule,
+                order=order,
+                instruments=[*([watch] if watched else []), *instruments],
+            )
+        except WedgedError as error:
+            run.broken.append(f"I11: {error}")
     return run
 
 
@@ -89,17 +95,12 @@ async def _main(run: Run, system: System, watch: _Watch, interfere: Callable[[Wo
             await _play(world, scenario, run)
             watch.end()
             system.exit(world.scheduler)
-    except* AssertionError as problems:
-        run.broken += [str(problem) for problem in _leaves(problems)]
+    except* Exception as problems:
+        run.broken += [
+            str(problem) if isinstance(problem, AssertionError) else f"fault: {problem!r}"
+            for problem in leaves(problems)
+        ]
     run.seconds, run.closed_at = trio.current_time(), world.closed_at
-
-
-def _leaves(group: BaseExceptionGroup[AssertionError]) -> Iterator[AssertionError]:
-    for problem in group.exceptions:
-        if isinstance(problem, BaseExceptionGroup):
-            yield from _leaves(problem)
-        else:
-            yield problem
 
 
 async def _play(world: World, scenario: Scenario, run: Run) -> None:

@@ -14,6 +14,8 @@ import trio
 import trio.abc
 import trio.testing
 
+from .guard import Guard, WedgedError
+
 __all__ = ["Order", "UnsupportedTrioError", "run", "self_test"]
 
 Result = TypeVar("Result")
@@ -49,7 +51,7 @@ def run(
     """Run `main` on a clock that jumps whenever all tasks are blocked, in the interleaving of `seed`.
 
     `order` makes, of a seed, what puts each batch of runnable tasks into order, with its `shuffle`; the last one runs
-    first. Without one, batches are shuffled.
+    first. Without one, batches are shuffled. Raises `WedgedError` where the run would not end.
     """
     scheduling = _scheduling()
     before = getattr(scheduling, _SWITCH), scheduling._r
@@ -57,10 +59,18 @@ def run(
     scheduling._r = random.Random(seed) if order is None else order(seed)
     try:
         clock = trio.testing.MockClock(autojump_threshold=0)
-        return trio.run(main, *arguments, clock=clock, instruments=instruments)
+        return trio.run(_guarded, main, arguments, scheduling, clock=clock, instruments=instruments)
     finally:
         setattr(scheduling, _SWITCH, before[0])
         scheduling._r = before[1]
+
+
+async def _guarded(main: Callable[..., Awaitable[Result]], arguments: tuple[Any, ...], scheduling: Any) -> Result:
+    with trio.CancelScope() as whole:
+        guard = Guard(scheduling.GLOBAL_RUN_CONTEXT.runner, whole)
+        trio.lowlevel.add_instrument(guard)
+        return await main(*arguments)
+    raise WedgedError(guard.reason)
 
 
 def self_test() -> None:
