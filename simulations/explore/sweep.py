@@ -1,143 +1,183 @@
-"""Do something at the k-th step of a run, for every k: cancel a client at each of its checkpoints, end the scheduler.
+"""Disturb a scenario at each of its steps in turn: nobody else may notice, and nothing may be left.
 
-A client is cancelled in three ways: *blocked*, inside the checkpoint it has just come to; *racing*, when it has been
-woken already, so that what it was given arrives together with the cancellation; and *between* any two steps of any
-tasks, so that something may be given to it when it is cancelled already and does not know.
+`cancels` and `ends` are whole: every moment there is. `pairs` and `cancels_at_the_end` draw some of the many there are,
+always the same ones. `sweep` plays them and judges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from enum import StrEnum
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
-import trio
-import trio.abc
+from simulations.scenarios import Request, Scenario, What
+from simulations.world.behaviour import Behaviour
+from simulations.world.clients import Outcome
+from simulations.world.system import OURS, System
 
-from simulations.world import determinism
-from simulations.world.clients import Client, Outcome
-from simulations.world.invariants import violations
-from simulations.world.world import World, open_world
+from .moments import Disturbed, Mode, Moment, disturbed
 
-__all__ = ["Mode", "Scenario", "StepTrigger", "sweep"]
+__all__ = ["Failure", "Sweep", "cancels", "cancels_at_the_end", "ends", "pairs", "problems", "sweep"]
 
-Scenario = Callable[[World], Awaitable[Client]]
-"""Brings a world into some state and returns the client to be cancelled, which has not run yet."""
+Moments = tuple[Moment, ...]
 
-
-class Mode(StrEnum):
-    BLOCKED = "blocked"
-    RACING = "racing"
-    BETWEEN = "between"
+_WELL = Behaviour()
 
 
-class StepTrigger(trio.abc.Instrument):
-    """Calls `action` once, at the k-th step of any task (or of those named `task`) after it was armed."""
+@dataclass(frozen=True, slots=True)
+class Failure:
+    moments: Moments
+    schedule: int
+    problems: tuple[str, ...]
+    trace: tuple[str, ...]
+    """The last lines."""
 
-    def __init__(self, k: int, mode: Mode = Mode.BLOCKED) -> None:
-        self._k = k
-        self._mode = mode
-        self._steps = 0
-        self._action: Callable[[], None] | None = None
-        self._task: str | None = None
-        self.fired = False
-        self.fault: Exception | None = None
-        """Of the action; trio only logs what instruments raise."""
-
-    def arm(self, action: Callable[[], None], task: str | None = None) -> None:
-        self._action, self._task = action, task
-
-    def disarm(self) -> None:
-        self._action = None
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        if self._mode is not Mode.BLOCKED:
-            self._count(task)
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        if self._mode is Mode.BLOCKED:
-            self._count(task)
-
-    def _count(self, task: trio.lowlevel.Task) -> None:
-        if self._action is None or (self._task is not None and task.name != self._task):
-            return
-        self._steps += 1
-        if self._steps == self._k:
-            self.fired = True
-            try:
-                self._action()
-            except Exception as error:
-                self.fault = error
+    def __str__(self) -> str:
+        where = ",".join(map(str, self.moments))
+        return "\n".join([f"at {where}, interleaving {self.schedule}: {'; '.join(self.problems)}", *self.trace])
 
 
-class Watch(trio.abc.Instrument):
-    """Checks the invariants after every step of a task in which the scheduler's state has changed."""
-
-    def __init__(self) -> None:
-        self.world: World | None = None
-        self.broken: list[str] = []
-        self._seen: object = None
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        if self.world is None or self.broken:
-            return
-        if self.world.scheduler._changed is not self._seen:
-            self._seen = self.world.scheduler._changed
-            try:
-                self.broken = list(violations(self.world.scheduler, self.world.factory))
-            except Exception as error:
-                self.broken = [repr(error)]
+@dataclass(slots=True)
+class Sweep:
+    runs: int = 0
+    failures: list[Failure] = field(default_factory=list)
 
 
 def sweep(
     scenario: Scenario,
+    plan: Iterable[Moments],
     *,
-    make: Callable[[], dict[str, object]] = dict,
-    modes: Sequence[Mode] = tuple(Mode),
-    seed: int = 0,
-) -> int:
-    """Cancel the client of `scenario` at each of its steps; returns the number of runs.
-
-    `make`: arguments for `open_world`. Raises `AssertionError` for a broken invariant at any step, for anything that
-    is left of anybody, and for another client that was not answered; it tells how to repeat the run.
-    """
-    runs = 0
-    for mode in modes:
-        k = 0
-        fired = True
-        while fired:
-            k += 1
-            runs += 1
-            fired = _run(scenario, make(), k, mode, seed)
-    return runs
-
-
-def _run(scenario: Scenario, arguments: dict[str, object], k: int, mode: Mode, seed: int) -> bool:
-    trigger, watch = StepTrigger(k, mode), Watch()
-    events: list[object] = []
-
-    async def main() -> None:
-        async with open_world(**arguments) as world:  # type: ignore[arg-type]
-            watch.world = world
-            victim = await scenario(world)
-            trigger.arm(victim.leave, None if mode is Mode.BETWEEN else victim.name)
-            try:
-                await world.quiesce(tidy=trigger.disarm)
-                for client in world.clients:
-                    if client is not victim:
-                        assert client.outcome is Outcome.ANSWERED, f"{client.name}: {client.outcome} {client.error}"
-            finally:
-                events.extend(world.events)
-
-    where = f"seed {seed}, {mode}, step {k}"
-    try:
-        determinism.run(main, seed=seed, instruments=[trigger, watch])
-    except Exception as error:
-        raise AssertionError(f"{where}: {error!r}\n{_tail(events)}") from error
-    assert not watch.broken, f"{where}: {watch.broken}\n{_tail(events)}"
-    if trigger.fault is not None:
-        raise trigger.fault
-    return trigger.fired
+    schedule: int = 0,
+    system: System = OURS,
+    most: int = 3,
+) -> Sweep:
+    """Play the scenario with each item of `plan`; stops after `most` failures."""
+    result = Sweep()
+    for moments in plan:
+        result.runs += 1
+        try:
+            came = disturbed(scenario, *moments, schedule=schedule, system=system)
+        except Exception as error:  # a scheduler that breaks down has failed, and no more
+            result.failures.append(Failure(moments, schedule, (repr(error),), ()))
+        else:
+            if wrong := tuple(problems(came)):
+                result.failures.append(Failure(moments, schedule, wrong, tuple(came.run.trace[-20:])))
+        if len(result.failures) >= most:
+            break
+    return result
 
 
-def _tail(events: Sequence[object]) -> str:
-    return "\n".join(str(event) for event in events[-20:])
+# -- where --------------------------------------------------------------------------------------------------------
+
+
+def cancels(
+    scenario: Scenario, clients: Sequence[int] = (), modes: Sequence[Mode] = tuple(Mode), *, schedule: int = 0
+) -> Iterator[Moments]:
+    """Each of the clients (all, if none is named) leaves at each of its steps, in each mode."""
+    for moment in _all(scenario, _leaving(scenario, clients, modes), schedule):
+        yield (moment,)
+
+
+def ends(scenario: Scenario, how: Sequence[What] = (What.END, What.CLOSE), *, schedule: int = 0) -> Iterator[Moments]:
+    """The server ends, or closes, after each step of any task."""
+    for moment in _all(scenario, [Moment(what, Mode.BETWEEN, 0) for what in how], schedule):
+        yield (moment,)
+
+
+def pairs(
+    scenario: Scenario, most: int, modes: Sequence[Mode] = tuple(Mode), *, schedule: int = 0
+) -> Iterator[Moments]:
+    """Two clients leave; at most so many of all combinations."""
+    leaving = list(_all(scenario, _leaving(scenario, (), modes), schedule))
+    if len(scenario.requests) > 1:
+        draw = random.Random(schedule)
+        while most:
+            first, second = draw.choice(leaving), draw.choice(leaving)
+            if first.target != second.target:
+                most -= 1
+                yield first, second
+
+
+def cancels_at_the_end(
+    scenario: Scenario, most: int, modes: Sequence[Mode] = tuple(Mode), *, schedule: int = 0
+) -> Iterator[Moments]:
+    """The server ends, or closes, and a client leaves about then; at most so many of all combinations."""
+    leaving = list(_all(scenario, _leaving(scenario, (), modes), schedule))
+    ending = [moments[0] for moments in ends(scenario, schedule=schedule)]
+    draw = random.Random(schedule)
+    for _ in range(most if leaving else 0):
+        yield draw.choice(ending), draw.choice(leaving)
+
+
+def _leaving(scenario: Scenario, clients: Sequence[int], modes: Sequence[Mode]) -> list[Moment]:
+    numbers = clients or range(1, len(scenario.requests) + 1)
+    return [Moment(number, mode, 0) for number in numbers for mode in modes]
+
+
+def _all(scenario: Scenario, moments: Sequence[Moment], schedule: int) -> Iterator[Moment]:
+    """Those moments at each of their steps: a run that is not disturbed tells how many there are."""
+    steps = disturbed(scenario, *moments, schedule=schedule).steps
+    for moment, count in zip(moments, steps, strict=True):
+        for k in range(1, count + 1):
+            yield Moment(moment.target, moment.mode, k)
+
+
+# -- what has to come of it ---------------------------------------------------------------------------------------
+
+
+def problems(came: Disturbed) -> Iterator[str]:
+    """What is wrong with a disturbed run."""
+    run = came.run
+    yield from run.broken
+    left = {
+        moment.target: at for moment, at in zip(came.moments, came.at, strict=True) if isinstance(moment.target, int)
+    }
+    calm = run.closed_at is None and _is_calm(run.scenario)
+    for number, (client, request) in enumerate(zip(run.clients, run.scenario.requests, strict=True), 1):
+        ended = f"{client.name} {client.outcome}{'' if client.error is None else f' ({client.error})'}"
+        gone = left.get(number)
+        if gone is not None and gone < (client.ended_at or 0):
+            yield f"I10: {ended} at {client.ended_at}, it left at {gone:g}"
+        if gone is None and request.leaves is None and client.outcome is Outcome.CANCELLED:
+            yield f"I09: {ended}, it did not leave"
+        if gone is None and request.leaves is None and calm and client.outcome is not Outcome.ANSWERED:
+            yield f"I09: {ended}, it has nothing to do with all this"
+    yield from _after_the_end(came)
+
+
+def _is_calm(scenario: Scenario) -> bool:
+    """Whether everybody who stays must be answered."""
+    odd = scenario.faults or scenario.launches or scenario.usual.refuses_calls or scenario.usual.spawn_error
+    return not odd and all(
+        getattr(scenario.usual, name) == getattr(_WELL, name)
+        for name in Behaviour.__dataclass_fields__
+        if not name.endswith("_time")
+    )
+
+
+def _after_the_end(came: Disturbed) -> Iterator[str]:
+    """I25: nobody waits any more, nothing is started, and if the server ends at once, all is gone within the bounds."""
+    run = came.run
+    for moment, at, started in zip(came.moments, came.at, came.started, strict=True):
+        if isinstance(moment.target, int) or at == float("inf"):
+            continue
+        for process in run.processes[started:]:
+            yield f"I25: process {process.pid} was started at {process.started_at:g}, the end came at {at:g}"
+        bound = at + run.scenario.limits.stop_grace + run.scenario.limits.kill_wait
+        for client, request in zip(run.clients, run.scenario.requests, strict=True):
+            ended = (
+                f"{client.name} {client.outcome} at {client.ended_at:g}" if client.ended_at is not None else client.name
+            )
+            begun = client.granted_at is not None and client.granted_at <= at
+            if not begun and (client.ended_at or 0) > max(at, request.at):
+                yield f"I25: {ended}, the end came at {at:g}"
+            if begun and moment.target is What.END and (client.ended_at or 0) > bound + _own_time(request):
+                yield f"I25: {ended}, the end came at {at:g}"
+        for process in run.processes if moment.target is What.END else ():
+            if process.ended_at is None or process.ended_at > bound:
+                yield f"I25: process {process.pid} ended at {process.ended_at}, the end came at {at:g}"
+
+
+def _own_time(request: Request) -> float:
+    """Seconds that it takes by itself, whatever becomes of its runner."""
+    return request.hold + request.pause * request.tokens

@@ -67,6 +67,6 @@ def leftovers(scheduler: Scheduler, factory: SimulatedRunnerFactory, in_use: Map
         yield f"process {process.pid}"
     if in_use:
         yield f"memory {dict(in_use)}"
-    tasks = [task.name for task in scheduler._nursery.child_tasks] if scheduler._nursery is not None else []
+    tasks = sorted(task.name for task in scheduler._nursery.child_tasks) if scheduler._nursery is not None else []
     if tasks not in ([], ["measure"]):
         yield f"tasks {tasks} (I18)"

@@ -1,119 +1,119 @@
-"""One client cancelled at every one of its checkpoints, in the states that matter; nobody else may notice."""
+"""Clients leave and servers end at their k-th steps, in the states that matter; nobody else may notice."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
 
 import pytest
-import trio
 
-from simulations.explore.sweep import sweep
-from simulations.world import GIB, World
+from simulations.explore.moments import Mode, Moment, disturbed
+from simulations.explore.sweep import Sweep, cancels, cancels_at_the_end, ends, pairs, sweep
+from simulations.scenarios import Fault, Request, Scenario, What
 from simulations.world.behaviour import Behaviour
-from simulations.world.clients import Client
-from trio_ollama.scheduler import Policy
+from trio_ollama.scheduler import Policy, Scheduler
+from trio_ollama.scheduler.core.fleet import Fleet
 
-BIG = {"x": 16 * GIB, "b": 16 * GIB}
-QUICK = Behaviour(load_time=1.0, prompt_time=0.01, token_time=0.01, settle_time=0.05)
-
-
-async def alone(world: World) -> Client:
-    """It loads, streams and goes."""
-    return world.client("x", tokens=3)
+LARGE: Final = {"a": 16, "b": 16}
+QUICK: Final = Behaviour(load_time=1.0, prompt_time=0.01, token_time=0.01, settle_time=0.05)
 
 
-async def sharing_a_load(world: World) -> Client:
-    """It starts a load that others have joined, and is first in line for the slot."""
-    await trio.sleep(1)
-    victim = world.client("x", tokens=3)
-    for _ in range(2):
-        world.client("x", tokens=3, arrives=1.5)
-    return victim
+def scenario(*requests: Request, **changes: object) -> Scenario:
+    return replace(Scenario(models=LARGE, usual=QUICK, requests=requests), **changes)  # type: ignore[arg-type]
 
 
-async def evicting(world: World) -> Client:
-    """It needs the memory of a busy runner, and others want that runner."""
-    world.client("x", tokens=20)
-    await trio.sleep(1.05)
-    victim = world.client("b", tokens=3)
-    world.client("x", tokens=2, arrives=1.1)
-    world.client("x", tokens=2, arrives=1.4)
-    return victim
+SCENARIOS: Final = {
+    "alone": scenario(Request()),
+    "sharing a load": scenario(Request(), Request(at=0.5), Request(at=0.5)),
+    "evicting": scenario(
+        Request(tokens=20), Request(model="b", at=1.05), Request(at=1.1, tokens=2), Request(at=1.1, tokens=2)
+    ),
+    "reloading": scenario(
+        Request(tokens=20),
+        Request(at=1.05, num_ctx=2048),
+        Request(at=1.1, num_ctx=2048, tokens=2),
+        Request(at=1.15, tokens=2),
+    ),
+    "waiting for a slot": scenario(Request(tokens=20), Request(at=1.05), Request(at=1.1)),
+    "embedding": scenario(
+        Request(tokens=5), Request(at=1.0, inputs=4, slot=False, tokens=0), Request(at=1.02)
+    ),
+    "at the end of keep-alive": scenario(Request(tokens=0, keep_alive=1.0), Request(at=2.0, keep_alive=0.0)),
+    "waiting for figures": scenario(
+        Request(at=10), Request(model="b", at=10), faults=(Fault(at=9, what=What.QUERY_TIME, amount=0.5),)
+    ),
+}  # fmt: skip
 
 
-async def reloading(world: World) -> Client:
-    """It needs other options, and others need them, too, or not."""
-    world.client("x", tokens=20)
-    await trio.sleep(1.05)
-    victim = world.client("x", num_ctx=2048, tokens=3)
-    world.client("x", num_ctx=2048, tokens=2, arrives=1.1)
-    world.client("x", tokens=2, arrives=1.15)
-    return victim
+def every(step: int, first: int, plan: Iterator[tuple[Moment, ...]]) -> list[tuple[Moment, ...]]:
+    """A sample of a plan: all of it takes minutes, and is what the verb is for."""
+    return list(plan)[first::step]
 
 
-async def waiting_for_a_slot(world: World) -> Client:
-    """It is second of three on one slot."""
-    world.client("x", tokens=20)
-    await trio.sleep(1.05)
-    victim = world.client("x", tokens=3)
-    world.client("x", tokens=3, arrives=1.1)
-    return victim
+def assert_well(result: Sweep, *, runs: int) -> None:
+    assert result.runs >= runs
+    assert not result.failures, str(result.failures[0])
 
 
-async def embedding(world: World) -> Client:
-    """It takes a slot for each of its inputs, between others."""
-    world.client("x", tokens=5)
-    await trio.sleep(1.0)
-    victim = world.client("x", inputs=4, slot=False, tokens=0)
-    world.client("x", tokens=3, arrives=1.02)
-    return victim
-
-
-async def at_the_end_of_keep_alive(world: World) -> Client:
-    """Its runner expires while it is on its way."""
-    world.client("x", tokens=0, keep_alive=1.0)
-    return world.client("x", tokens=3, arrives=2.0, keep_alive=0.0)
-
-
-async def waiting_for_figures(world: World) -> Client:
-    """The machine is slow to answer, and another one waits as well."""
-    await trio.sleep(10)
-    world.hardware.query_time = 0.5
-    victim = world.client("x", tokens=3)
-    world.client("b", tokens=3)
-    return victim
-
-
-@pytest.mark.parametrize(
-    "scenario",
-    [
-        alone,
-        sharing_a_load,
-        evicting,
-        reloading,
-        waiting_for_a_slot,
-        embedding,
-        at_the_end_of_keep_alive,
-        waiting_for_figures,
-    ],
-    ids=lambda scenario: scenario.__name__,
-)
-def test_nobody_else_notices_and_nothing_is_left(scenario: Callable[[World], Awaitable[Client]]) -> None:
-    """I01-I03, I05-I07, I10, I11, I14, I18, I24."""
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_nobody_else_notices_that_a_client_leaves(name: str) -> None:
+    """I01-I03, I05-I07, I09-I11, I14, I18, I24."""
     for slots in (1, 2):
+        case = replace(SCENARIOS[name], policy=Policy(num_parallel=slots))
+        assert_well(sweep(case, every(5, slots, cancels(case, schedule=slots)), schedule=slots), runs=8)
 
-        def make(slots: int = slots) -> dict[str, Any]:
-            return {"sizes": BIG, "usual": QUICK, "policy": Policy(num_parallel=slots)}
 
-        assert sweep(scenario, make=make, seed=slots) > 30
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_nothing_outlives_the_server(name: str) -> None:
+    """R67, R68, I25."""
+    case = SCENARIOS[name]
+    assert_well(sweep(case, every(5, 2, ends(case))), runs=10)
+
+
+@pytest.mark.parametrize("name", ["evicting", "reloading"])
+def test_two_leave(name: str) -> None:
+    case = SCENARIOS[name]
+    assert_well(sweep(case, pairs(case, 20)), runs=20)
+    assert_well(sweep(case, cancels_at_the_end(case, 20)), runs=20)
+
+
+def test_a_plan_has_every_step_and_is_always_the_same() -> None:
+    case = SCENARIOS["sharing a load"]
+    plan = list(cancels(case))
+    assert plan == list(cancels(case))
+    for number, mode in ((2, Mode.BLOCKED), (2, Mode.RACING), (3, Mode.BETWEEN)):
+        steps = [moment.k for (moment,) in plan if (moment.target, moment.mode) == (number, mode)]
+        assert steps == list(range(1, len(steps) + 1))
+        last, beyond = (disturbed(case, Moment(number, mode, len(steps) + more)) for more in (0, 1))
+        assert last.at[0] < beyond.at[0] == float("inf")
+    assert list(pairs(case, 5)) == list(pairs(case, 5))
+    assert all(one.target != other.target for one, other in pairs(case, 30))
+    assert not list(pairs(SCENARIOS["alone"], 5))
+
+
+def test_a_moment_is_spelt_as_it_is_read() -> None:
+    for text in ("2:racing:17", "1:blocked:3", "end:between:40", "close:between:1"):
+        assert str(Moment.parse(text)) == text
+    for text in ("2:racing", "end:racing:1", "stop:between:1", "x:between:1", "2:between:x"):
+        with pytest.raises(ValueError, match=text):
+            Moment.parse(text)
 
 
 def test_a_lost_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep is not blind: a lease that stays behind when its request is cancelled in the step of the grant."""
-    from trio_ollama.scheduler.core.fleet import Fleet
-
     leave = Fleet.leave
     monkeypatch.setattr(Fleet, "leave", lambda self, seq, now: leave(self, seq, now) if seq in self.waiters else None)
-    with pytest.raises(AssertionError, match=r"seed 0, between, step \d+"):
-        sweep(sharing_a_load, make=lambda: {"sizes": BIG, "usual": QUICK})
+    case = SCENARIOS["sharing a load"]
+    result = sweep(case, cancels(case, modes=[Mode.BETWEEN]), most=1)
+    (failure,) = result.failures
+    assert str(failure).startswith(f"at {failure.moments[0]}, interleaving 0: ")
+    assert sweep(case, [failure.moments]).failures == [failure]  # so it is had again
+
+
+def test_a_server_that_forgets_who_waits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I25."""
+    monkeypatch.setattr(Scheduler, "close", lambda self: None)
+    case = SCENARIOS["sharing a load"]
+    (failure,) = sweep(case, ends(case, [What.END]), most=1).failures
+    assert "the end came at" in str(failure)
