@@ -64,6 +64,7 @@ class FakeLease:
     context: int = 4096
     slots: int = 1
     batch: int = 512
+    generation: int = 1
     released: bool = False
     slot_uses: int = 0
     open_calls: int = 0

@@ -64,7 +64,7 @@ class RealDaemon:
         with self.log_path.open("ab") as log:
             begin = self.log_path.stat().st_size
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self.module, "serve"],
+                [sys.executable, "-m", self.module, "serve", *self.arguments()],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -79,6 +79,10 @@ class RealDaemon:
             if self._process.poll() is not None:
                 break
         raise AssertionError(f"the daemon did not start\n{self.log}")
+
+    def arguments(self) -> list[str]:
+        """Of `serve`."""
+        return []
 
     @property
     def pid(self) -> int:

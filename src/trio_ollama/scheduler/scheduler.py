@@ -33,7 +33,7 @@ from .supervisor import Supervisor
 from .tickets import Ticket
 from .views import RunnerView
 
-__all__ = ["Scheduler"]
+__all__ = ["Scheduler", "log_event"]
 
 log = logging.getLogger("trio_ollama.scheduler")
 
@@ -41,7 +41,8 @@ REMEMBERED = 1024
 """Events that are kept for later readers."""
 
 
-def _log_event(event: Event) -> None:
+def log_event(event: Event) -> None:
+    """What becomes of an event unless somebody else wants it."""
     if log.isEnabledFor(event.level):
         log.log(event.level, "%s", event.text())
 
@@ -57,7 +58,7 @@ class Scheduler:
         policy: Policy,
         limits: Limits | None = None,
         gpu_overhead: int = 0,
-        on_event: Callable[[Event], None] = _log_event,
+        on_event: Callable[[Event], None] = log_event,
     ) -> None:
         self.limits = limits or Limits()
         self._recent: deque[Event] = deque(maxlen=REMEMBERED)

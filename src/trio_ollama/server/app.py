@@ -17,6 +17,7 @@ from trio_ollama.server.errors import describe
 from trio_ollama.server.fallbacks import install_fallbacks
 from trio_ollama.server.guards import install_guards
 from trio_ollama.server.openai.encode import error_object
+from trio_ollama.server.record import Recorder
 from trio_ollama.server.replies import json_reply
 from trio_ollama.server.services import Services
 from trio_ollama.settings import Settings
@@ -35,13 +36,15 @@ def create_app(
     metadata_cache: MetadataCache,
     default_context: int = DEFAULT_CONTEXT,
     loopback: bool | None = None,
+    recorder: Recorder | None = None,
 ) -> App:
     """The daemon's ASGI application. It starts nothing: the scheduler must be running when requests come.
 
     `loopback`: only this machine can reach the sockets it is served on; None to judge by the settings.
+    `recorder` is told of every request for a model.
     """
     app = App("trio_ollama")
-    Services(settings, scheduler, store, metadata_cache, default_context).attach(app)
+    Services(settings, scheduler, store, metadata_cache, default_context, recorder).attach(app)
     for rule, methods, view in (*native.ROUTES, *openai.ROUTES):
         app.add_url_rule(rule, endpoint=f"{'_'.join(methods)} {rule}", view_func=view, methods=list(methods))
     install_fallbacks(app)

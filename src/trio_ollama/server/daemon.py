@@ -3,6 +3,7 @@
     root                                     1st signal: drain, 2nd: cancel root
     ├── signals
     ├── closing                              refuses new work from the first signal on, ends what takes too long
+    ├── recording                            with `--record` only
     ├── scheduler ── runner 1, runner 2, …   outlives the requests, so that they can finish
     └── http ── connections ── requests
 
@@ -15,6 +16,7 @@ import datetime
 import logging
 import sys
 from functools import partial
+from pathlib import Path
 
 import trio
 
@@ -28,10 +30,12 @@ from trio_ollama.runners.llama_server.factory import runner_factory
 from trio_ollama.scheduler import Limits as SchedulerLimits
 from trio_ollama.scheduler import Policy, Scheduler
 from trio_ollama.scheduler.core.context import default_context
-from trio_ollama.scheduler.core.events import human_bytes
+from trio_ollama.scheduler.core.events import Event, human_bytes
 from trio_ollama.scheduler.core.memory import total_vram
+from trio_ollama.scheduler.scheduler import log_event
 from trio_ollama.server.app import create_app
 from trio_ollama.server.limits import Limits
+from trio_ollama.server.record import Recorder, recording
 from trio_ollama.server.serve import serve
 from trio_ollama.server.signals import watch_signals
 from trio_ollama.server.sockets import AddressError, Bound, open_listeners
@@ -45,8 +49,11 @@ CANNOT_START = (AddressError, ModelsError, SpawnError, OSError)
 """What can stop a start for reasons that the user can mend."""
 
 
-def main(settings: Settings) -> int:
-    """Serve until a signal ends it; returns the exit status. What stops a start is one line on stderr."""
+def main(settings: Settings, record: Path | None = None) -> int:
+    """Serve until a signal ends it; returns the exit status. What stops a start is one line on stderr.
+
+    `record`: the file to which a line for each request is appended.
+    """
     logging.basicConfig(
         level=settings.debug,
         stream=sys.stderr,
@@ -56,7 +63,7 @@ def main(settings: Settings) -> int:
     for warning in settings.warnings:
         logger.warning("%s", warning)
     try:
-        trio.run(run_daemon, settings)
+        trio.run(run_daemon, settings, record)
     except (*CANNOT_START, ExceptionGroup) as error:
         reason = _first(error)
         if not isinstance(reason, CANNOT_START):
@@ -66,38 +73,50 @@ def main(settings: Settings) -> int:
     return 0
 
 
-async def run_daemon(settings: Settings) -> None:
+async def run_daemon(settings: Settings, record: Path | None = None) -> None:
     """The daemon as a task. Raises one of `CANNOT_START`, possibly in a group, if it cannot start."""
     bound = await open_listeners(settings.host.bind_addresses, unacknowledged=settings.stall_timeout)
     try:
-        with runner_factory(settings.runner, settings.llama_server) as factory:
-            await _run(settings, bound, factory)
+        with runner_factory(settings.runner, settings.llama_server) as factory, recording(record) as recorder:
+            await _run(settings, bound, factory, recorder)
     finally:
         bound.close()
 
 
-async def _run(settings: Settings, bound: Bound, factory: RunnerFactory) -> None:
+async def _run(settings: Settings, bound: Bound, factory: RunnerFactory, recorder: Recorder | None) -> None:
+    def tell(event: Event) -> None:
+        log_event(event)
+        if recorder is not None:
+            recorder.happened(event)
+
     shutdown = trio.Event()
     store = Store(settings.models)
+    policy = _policy(settings)
     scheduler = Scheduler(
         hardware=Machine.from_settings(settings),
         runners=factory,
-        policy=_policy(settings),
+        policy=policy,
         limits=_scheduler_limits(settings),
         gpu_overhead=settings.gpu_overhead,
+        on_event=tell,
     )
     async with trio.open_nursery() as root:
         await root.start(watch_signals, shutdown, root.cancel_scope, name="signals")
         await trio.to_thread.run_sync(_tidy, store, settings.noprune)
         await root.start(scheduler.run, name="scheduler")
         root.start_soon(_close, shutdown, scheduler, settings.drain_timeout, name="closing")
+        context = settings.context_length or default_context(total_vram(scheduler.devices()))
+        if recorder is not None:
+            recorder.header(scheduler.devices(), policy, gpu_overhead=settings.gpu_overhead, default_context=context)
+            root.start_soon(recorder.run, name="recording")
         app = create_app(
             settings=settings,
             scheduler=scheduler,
             store=store,
             metadata_cache=MetadataCache(),
             loopback=bound.loopback,
-            default_context=settings.context_length or default_context(total_vram(scheduler.devices())),
+            default_context=context,
+            recorder=recorder,
         )
         limits = Limits(stall=settings.stall_timeout, drain=settings.drain_timeout)
         async with trio.open_nursery() as http:

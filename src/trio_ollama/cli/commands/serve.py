@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -11,7 +12,7 @@ __all__ = ["command"]
 
 
 class ServeCommand(click.Command):
-    """Adds the table of variables to its help: the daemon has no other configuration."""
+    """Adds the table of variables to its help: they are the daemon's configuration."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from trio_ollama.settings import VARIABLES
@@ -21,7 +22,13 @@ class ServeCommand(click.Command):
 
 
 @click.command(name="serve", cls=ServeCommand)
-def command() -> None:
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Append a line for each request to FILE, without its texts: times, sizes and outcomes, to plan with.",
+)
+def command(record: Path | None) -> None:
     """Start the server and serve until SIGINT or SIGTERM: the first drains, the second leaves at once."""
     from trio_ollama.server import daemon
     from trio_ollama.settings import Settings, SettingsError
@@ -30,4 +37,4 @@ def command() -> None:
         settings = Settings.from_environment(os.environ)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
-    sys.exit(daemon.main(settings))
+    sys.exit(daemon.main(settings, record))

@@ -15,6 +15,7 @@ from trio_ollama.scheduler import Lease
 from trio_ollama.server.demand import demand
 from trio_ollama.server.errors import ApiError
 from trio_ollama.server.inference.completion import open_cut, tokenize
+from trio_ollama.server.inference.events import Done
 from trio_ollama.server.inference.generation import Clock, Generation, acquire, overflows
 from trio_ollama.server.inference.messages import Message, drop_old_thinking, to_runner
 from trio_ollama.server.inference.modes import Think, chat_format
@@ -66,6 +67,7 @@ async def load(services: Services, stack: AsyncExitStack, wish: Wish, clock: Clo
     wanted = demand(services, wish.target, wish.options, keep_alive=wish.keep_alive, shift=wish.shift, slot=False)
     lease = await acquire(services, stack, wanted, clock)
     lease.release()
+    clock.watch.done(Done("load"))
 
 
 async def open_chat(

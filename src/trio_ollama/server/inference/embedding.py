@@ -54,10 +54,15 @@ async def embed(
     vectors, tokens = [], 0
     for text in inputs:
         async with lease.slot():
-            vector, count = await _embed_one(lease, text, truncate)
+            try:
+                vector, count = await _embed_one(lease, text, truncate)
+            except Exception as error:
+                clock.watch.failed(error)
+                raise
         vectors.append(vector)
         tokens += count
     lease.release()
+    clock.watch.embedded(len(inputs), tokens)
     return Embeddings(vectors, tokens)
 
 

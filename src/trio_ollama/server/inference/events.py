@@ -35,6 +35,8 @@ class Done(msgspec.Struct):
     reason: str
     prompt_tokens: int = 0
     """Including the ones that were taken from the runner's cache."""
+    cached_tokens: int = 0
+    """Of the prompt, those that were."""
     prompt_ns: int = 0
     output_tokens: int = 0
     output_ns: int = 0

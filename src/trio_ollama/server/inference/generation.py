@@ -19,6 +19,7 @@ from trio_ollama.scheduler import Demand, Lease
 from trio_ollama.server.errors import MID_STREAM, ApiError, describe_mid_stream
 from trio_ollama.server.inference.events import Done, Event, Failure
 from trio_ollama.server.inference.translate import Translator
+from trio_ollama.server.inference.watch import Watch
 from trio_ollama.server.services import Services
 
 __all__ = ["Clock", "Generation", "acquire", "overflows", "report_out_of_memory"]
@@ -30,8 +31,9 @@ class Clock:
     """When a request arrived, and when it got its runner; nanoseconds."""
 
     def __init__(self) -> None:
-        self._arrived = trio.current_time()
+        self.arrived = trio.current_time()
         self.load_ns = 0
+        self.watch = Watch()
 
     def loaded(self) -> None:
         """The runner was handed over just now."""
@@ -39,14 +41,21 @@ class Clock:
 
     @property
     def total_ns(self) -> int:
-        return int((trio.current_time() - self._arrived) * 1e9)
+        return int((trio.current_time() - self.arrived) * 1e9)
 
 
 async def acquire(services: Services, stack: AsyncExitStack, demand: Demand, clock: Clock) -> Lease:
     """A lease that ends with the request at the latest. Raises `SchedulingError` and `LoadFailedError`."""
-    lease = await services.scheduler.acquire(demand)
+    if services.recorder is not None:
+        clock.watch = services.recorder.watch(stack, demand, clock.arrived)
+    try:
+        lease = await services.scheduler.acquire(demand)
+    except Exception as error:
+        clock.watch.failed(error)
+        raise
     stack.callback(lease.release)  # no checkpoint in between: it cannot get lost (R76)
     clock.loaded()
+    clock.watch.granted(lease)
     return lease
 
 
@@ -91,6 +100,7 @@ class Generation:
             call = await calls.enter_async_context(lease.stream(path, body))
         except RunnerError as error:
             report_out_of_memory(lease, error)
+            clock.watch.failed(error)
             raise
         generation = cls(lease, translator, clock, calls, call)
         first = await generation.receive()
@@ -132,8 +142,10 @@ class Generation:
                 self._translator.feed(raw, events)
                 if self._translator.finished:
                     break
+            self._clock.watch.heard(events, self._translator.prompt_tokens)
         except Exception as error:
             report_out_of_memory(self._lease, error)
+            self._clock.watch.failed(error)
             self._fail(events, *describe_mid_stream(error))
 
     def _fail(self, events: list[Event], status: int, text: str) -> None:
@@ -143,6 +155,7 @@ class Generation:
     async def _finish(self, last: Event) -> None:
         if isinstance(last, Done):
             last.total_ns, last.load_ns = self._clock.total_ns, self._clock.load_ns
+            self._clock.watch.done(last)
         await self._calls.aclose()
         self._lease.release()
 

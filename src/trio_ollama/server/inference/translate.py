@@ -26,6 +26,8 @@ class Translator(Protocol):
     """What the generation loop knows of a translator."""
 
     finished: bool
+    prompt_tokens: int
+    """As far as the runner has told; 0 before that."""
 
     def feed(self, raw: dict[str, Any], out: list[Event]) -> None: ...
 
@@ -44,14 +46,14 @@ class _Common:
         self._guard_repeats = guard_repeats
         self._top_logprobs = top_logprobs
         self._tokens = 0
-        self._prompt_tokens = 0
+        self.prompt_tokens = 0
         self._repeated = ""
         self._repeats = 0
 
     def _progress(self, raw: dict[str, Any]) -> None:
         progress = raw.get("prompt_progress")
         if progress:
-            self._prompt_tokens = progress.get("total", 0)
+            self.prompt_tokens = progress.get("total", 0)
 
     def _token(self, text: str, thinking: str, logprobs: list[dict[str, Any]] | None, out: list[Event]) -> None:
         if self._mute:
@@ -65,7 +67,7 @@ class _Common:
             if self._repeats > REPEAT_LIMIT:
                 # R75: upstream just stops here; a client must still see the end.
                 self.finished = True
-                out.append(Done("length", prompt_tokens=self._prompt_tokens, output_tokens=self._tokens))
+                out.append(Done("length", prompt_tokens=self.prompt_tokens, output_tokens=self._tokens))
 
     def _done(self, reason: str, raw: dict[str, Any], tool_calls: tuple[ToolCall, ...] = ()) -> Done:
         self.finished = True
@@ -73,6 +75,7 @@ class _Common:
         done = Done(
             reason,
             prompt_tokens=timings.get("cache_n", 0) + timings.get("prompt_n", 0),
+            cached_tokens=timings.get("cache_n", 0),
             prompt_ns=_nanoseconds(timings.get("prompt_ms", 0)),
             output_tokens=timings.get("predicted_n", 0),
             output_ns=_nanoseconds(timings.get("predicted_ms", 0)),
