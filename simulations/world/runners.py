@@ -78,16 +78,23 @@ class SimulatedRunnerFactory:
 
     def spawn(self, spec: LaunchSpec) -> SimulatedRunner:
         queue = self._next.get(spec.model)
-        behaviour = queue.pop(0) if queue else self.usual
+        behaviour = queue.pop(0) if queue else self._usually(spec)
         if behaviour.spawn_raises is not None:
             raise behaviour.spawn_raises
         if behaviour.spawn_error is not None:
             raise SpawnError(behaviour.spawn_error)
         pid = 1000 + len(self.spawned)
-        runner = SimulatedRunner(pid, spec, behaviour, self._hardware, self._footprint(spec), note=self._note)
+        runner = self._process(pid, spec, behaviour)
         self.spawned.append(runner)
         self._note(f"process {pid} starts: {spec.model}")
         return runner
+
+    def _usually(self, spec: LaunchSpec) -> Behaviour:
+        """How a process behaves of which nothing else was said."""
+        return self.usual
+
+    def _process(self, pid: int, spec: LaunchSpec, behaviour: Behaviour) -> SimulatedRunner:
+        return SimulatedRunner(pid, spec, behaviour, self._hardware, self._footprint(spec), note=self._note)
 
 
 class SimulatedRunner:
@@ -368,7 +375,7 @@ class SimulatedCall:
             if self._path not in SLOTLESS:
                 runner.occupy(self)
             self._sent = True
-            await self._wait(runner.behaviour.prompt_time, UNREACHABLE)
+            await self._read_prompt()
             if runner.behaviour.refuses_calls is not None:
                 self._finish()
                 raise RunnerRefusedError(500, runner.behaviour.refuses_calls)
@@ -385,6 +392,10 @@ class SimulatedCall:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leave()
+
+    async def _read_prompt(self) -> None:
+        """The child's work before the head of its answer."""
+        await self._wait(self._runner.behaviour.prompt_time, UNREACHABLE)
 
     @property
     def _prompt(self) -> int:
