@@ -27,6 +27,8 @@ __all__ = [
     "unharmed",
 ]
 
+TICK: Final = 1e-6
+"""Seconds by which sums of the same durations may differ."""
 MOMENT: Final = 0.1
 """Seconds that count as "at once": what the calls of a small request take, and nothing that somebody waits for."""
 
@@ -93,7 +95,7 @@ def stopped(run: Run, model: str, *, after: float, by: float) -> Iterator[str]:
     """The first process of a model was asked to end in that time, not earlier and not later."""
     first = processes(run, model)[:1]
     sent = first[0].signals[0][0] if first and first[0].signals else float("inf")
-    if not after <= sent <= by:
+    if not after - TICK <= sent <= by + TICK:
         yield f"the first process of {model} was stopped at {sent:.3f}, not between {after:g} and {by:g}"
 
 

@@ -1,0 +1,416 @@
+"""How long a runner stays: timers, stop and delete, and whose wish counts (R21-R30)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from simulations.scenarios import Fault, Request, Run, Scenario, What
+from simulations.world.behaviour import Behaviour
+from trio_ollama.scheduler import Policy
+
+from .case import Case, Known
+from .requirements import (
+    MOMENT,
+    answered,
+    cancelled,
+    end,
+    failed,
+    generations,
+    launched,
+    never_two,
+    processes,
+    stopped,
+    unharmed,
+)
+
+__all__ = ["CASES", "NOT_HERE"]
+
+SECOND: Final = 10**9
+TWO_SLOTS: Final = Policy(num_parallel=2)
+LONG_LOAD: Final = Behaviour(load_time=10)
+
+
+# -- R21 ----------------------------------------------------------------------------------------------------------
+
+
+def _request_wins(run: Run) -> Iterator[str]:
+    yield from answered(run, 0)
+    yield from answered(run, 1, by=7 + 1 + MOMENT)
+    yield from answered(run, 2, by=60 + MOMENT)
+    yield from generations(run, 0, 1, 2)
+
+
+R21 = Case(
+    entry="R21",
+    title="the keep-alive ends in the instant of a request, which wants the model for long",
+    known=(Known.CODE,),
+    source=("S000 useLoadedRunner", "S003 useLoadedRunner", "S000 processCompleted"),
+    scenario=Scenario(
+        requests=(
+            Request(tokens=0, keep_alive=5),
+            Request(at=7, tokens=90, keep_alive=300),
+            Request(at=60),
+        ),
+    ),
+    requires=_request_wins,
+    schedules=range(50),
+)
+
+
+# -- R22 ----------------------------------------------------------------------------------------------------------
+
+STEPS: Final = 2000
+"""Steps of all tasks in a run in which next to nothing happens."""
+
+
+def _nothing_polls(run: Run) -> Iterator[str]:
+    yield from answered(run, 0)
+    yield from stopped(run, "a", after=292, by=292 + MOMENT)
+    if run.steps > STEPS:
+        yield f"{run.steps} steps for one request and one stop"
+
+
+R22 = Case(
+    entry="R22",
+    title="two stops wait for minutes for the end of a request",
+    known=(Known.CODE, Known.TEST),
+    source=("S000 processCompleted", "S003 processCompleted"),
+    scenario=Scenario(
+        requests=(Request(tokens=0, hold=290),),
+        faults=(Fault(at=10, what=What.STOP, target="a"), Fault(at=20, what=What.STOP, target="a")),
+    ),
+    requires=_nothing_polls,
+    schedules=range(3),
+)
+
+
+# -- R23 ----------------------------------------------------------------------------------------------------------
+
+
+def _nobody_waits(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, 3)
+    yield from failed(run, 1, by=1 + MOMENT, text="server busy")
+    yield from failed(run, 2, by=6 + MOMENT, text="server busy")
+    yield from stopped(run, "a", after=12, by=12 + MOMENT)
+
+
+R23 = Case(
+    entry="R23",
+    title="a queue bound of 0, and a runner that is to go at once",
+    known=(Known.CODE,),
+    source=("S000 processCompleted", "S003 processCompleted"),
+    scenario=Scenario(
+        policy=Policy(queue_bound=0),
+        requests=(
+            Request(tokens=0, hold=10, keep_alive=0),
+            Request(model="b", at=1),
+            Request(at=6),
+            Request(at=30, keep_alive=0),
+        ),
+    ),
+    requires=_nobody_waits,
+)
+
+
+def _all_go(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, 1, 2)
+    for model in "abc":
+        yield from stopped(run, model, after=30, by=30 + MOMENT)
+    yield from answered(run, 3, by=100 + 2 + MOMENT)
+
+
+def _together(bound: int) -> Scenario:
+    return Scenario(
+        policy=Policy(queue_bound=bound),
+        requests=(
+            *(Request(model=name, at=5 * n, tokens=0, hold=28 - 5 * n, keep_alive=0) for n, name in enumerate("abc")),
+            Request(model="a", at=100),
+        ),
+    )
+
+
+R23_ONE = Case(
+    entry="R23-b",
+    title="a queue bound of 1, and three runners that are to go at once",
+    known=(Known.CODE,),
+    source=("S000 processCompleted", "S003 processCompleted"),
+    scenario=_together(1),
+    requires=_all_go,
+    schedules=range(30),
+)
+
+R23_TWO = Case(
+    entry="R23-c",
+    title="a queue bound of 2, and three runners that are to go at once",
+    known=(Known.CODE,),
+    source=("S000 processCompleted", "S003 processCompleted"),
+    scenario=_together(2),
+    requires=_all_go,
+    schedules=range(30),
+)
+
+
+# -- R24 ----------------------------------------------------------------------------------------------------------
+
+
+SAME: Final = "the last one granted decides, in the Go scheduler as well"
+
+
+def _last_one_decides(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, 1)
+    yield from stopped(run, "a", after=12, by=12 + MOMENT)
+
+
+R24 = Case(
+    entry="R24",
+    title="one wants a model for ever, the next one not at all",
+    known=(Known.CODE, Known.TEST, Known.REPORT),
+    source=("ollama/ollama#9355", "ollama/ollama#11458"),
+    scenario=Scenario(
+        policy=TWO_SLOTS,
+        requests=(Request(tokens=0, hold=10, keep_alive=-1), Request(at=5, keep_alive=0)),
+    ),
+    requires=_last_one_decides,
+    control_passes=SAME,
+)
+
+R24_ABSENT = Case(
+    entry="R24-b",
+    title="one wants a model not at all, the next one does not say",
+    known=(Known.CODE, Known.TEST, Known.REPORT),
+    source=("ollama/ollama#10263",),
+    scenario=Scenario(policy=TWO_SLOTS, requests=(Request(tokens=0, hold=10, keep_alive=0), Request(at=5))),
+    requires=_last_one_decides,
+    control_passes=SAME,
+)
+
+
+def _stays_ten_minutes(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, 1)
+    last = end(run.clients[1])
+    yield from stopped(run, "a", after=last + 600, by=last + 600 + MOMENT)
+
+
+R24_STAYS = Case(
+    entry="R24-c",
+    title="one wants a model for ten minutes, a later one does not say",
+    known=(Known.CODE, Known.TEST, Known.REPORT),
+    source=("ollama/ollama#10263",),
+    scenario=Scenario(requests=(Request(keep_alive=600), Request(at=100))),
+    requires=_stays_ten_minutes,
+    control_passes=SAME,
+)
+
+
+# -- R25 ----------------------------------------------------------------------------------------------------------
+
+
+def _stop_is_kept(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, by=12 + MOMENT)
+    yield from stopped(run, "a", after=12, by=12 + MOMENT)
+    yield from answered(run, 1, by=12 + 3 + MOMENT)
+    yield from launched(run, "a", 2)
+    yield from never_two(run, "a")
+
+
+R25 = Case(
+    entry="R25",
+    title="a stop while a model is used, forgotten for the next request",
+    known=(Known.CODE, Known.TEST, Known.REPORT),
+    source=("S000 expireRunner", "ollama/ollama#6739"),
+    scenario=Scenario(
+        policy=TWO_SLOTS,
+        requests=(Request(tokens=0, hold=10), Request(at=6, keep_alive=300)),
+        faults=(
+            Fault(at=5, what=What.STOP, target="a"),
+            Fault(at=5.5, what=What.STOP, target="a"),
+            Fault(at=5.5, what=What.STOP, target="nobody"),
+        ),
+    ),
+    requires=_stop_is_kept,
+)
+
+
+def _stream_is_no_hindrance(run: Run) -> Iterator[str]:
+    yield from answered(run, *range(20))
+    yield from launched(run, "a", 2)
+    yield from launched(run, "nobody", 0)
+    first = processes(run, "a")[0].signals
+    if not first or first[0][0] > 10:
+        yield "the stopped one is used on by later requests"
+
+
+R25_STREAM = Case(
+    entry="R25-b",
+    title="a stop while a model is used by a stream of requests, one beginning before another ends",
+    known=(Known.CODE, Known.TEST, Known.REPORT),
+    source=("S000 expireRunner", "ollama/ollama#6739"),
+    scenario=Scenario(
+        policy=TWO_SLOTS,
+        requests=tuple(Request(at=2 * n, tokens=0, hold=3) for n in range(20)),
+        faults=(Fault(at=5, what=What.STOP, target="a"),),
+    ),
+    requires=_stream_is_no_hindrance,
+)
+
+
+# -- R26 ----------------------------------------------------------------------------------------------------------
+
+
+def _served_then_gone(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, by=10 + MOMENT)
+    yield from stopped(run, "a", after=10, by=10 + MOMENT)
+
+
+R26 = Case(
+    entry="R26",
+    title="a stop while a model is loaded",
+    known=(Known.CODE,),
+    source=("S000 expireRunner", "ollama/ollama-python#259"),
+    scenario=Scenario(
+        usual=LONG_LOAD,
+        requests=(Request(), Request(model="b", at=100)),
+        faults=(Fault(at=5, what=What.STOP, target="a"),),
+    ),
+    requires=_served_then_gone,
+)
+
+
+def _load_is_given_up(run: Run) -> Iterator[str]:
+    yield from cancelled(run, 0)
+    yield from stopped(run, "a", after=5, by=5)
+
+
+R26_NOBODY = Case(
+    entry="R26-b",
+    title="a stop while a model is loaded for nobody any more",
+    known=(Known.CODE,),
+    source=("S000 expireRunner",),
+    scenario=Scenario(
+        usual=LONG_LOAD,
+        policy=Policy(finish_abandoned_load=True),
+        requests=(Request(leaves=3), Request(model="b", at=100)),
+        faults=(Fault(at=5, what=What.STOP, target="a"),),
+    ),
+    requires=_load_is_given_up,
+)
+
+
+# -- R27 ----------------------------------------------------------------------------------------------------------
+
+
+def _for_ever(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, 1)
+    yield from unharmed(run, "a", until=1e6)
+    last = end(run.clients[1])
+    yield from stopped(run, "b", after=last, by=last + 0.001)
+
+
+R27 = Case(
+    entry="R27",
+    title="a keep-alive for ever, and one of half a millisecond",
+    known=(Known.CODE, Known.REPORT),
+    source=("skalesapp/skales#281",),
+    scenario=Scenario(requests=(Request(keep_alive=-1), Request(model="b", keep_alive=0.0005))),
+    requires=_for_ever,
+    control_passes="the fault is in reading the words for a duration, which both get read here",
+)
+
+
+# -- R29 ----------------------------------------------------------------------------------------------------------
+
+
+def _counts_from_the_end(run: Run) -> Iterator[str]:
+    yield from answered(run, 0)
+    yield from stopped(run, "a", after=2 + 300 + 480, by=2 + 300 + 480)
+
+
+R29 = Case(
+    entry="R29",
+    title="a request that runs for five of the eight minutes that the model is to stay",
+    known=(Known.REPORT,),
+    source=("ollama/ollama#9577",),
+    scenario=Scenario(requests=(Request(tokens=0, hold=300, keep_alive=480),)),
+    requires=_counts_from_the_end,
+    control_passes="its timer starts at the last end, too",
+)
+
+R29_SHORT = Case(
+    entry="R29-b",
+    title="a request that runs for longer than the model is to stay",
+    known=(Known.REPORT,),
+    source=("mostlygeek/llama-swap#25",),
+    scenario=Scenario(requests=(Request(tokens=0, hold=780 - 8, keep_alive=8),)),
+    requires=_counts_from_the_end,
+    control_passes="as R29",
+)
+
+
+# -- R30 ----------------------------------------------------------------------------------------------------------
+
+
+def _old_one_is_out_of_reach(run: Run) -> Iterator[str]:
+    yield from _stop_is_kept(run)
+    if run.clients[1].generation == run.clients[0].generation:
+        yield "the deleted model serves a request that came after"
+
+
+R30 = Case(
+    entry="R30",
+    title="a model is deleted while it is used, and made anew",
+    known=(Known.REPORT,),
+    source=("ollama/ollama#4443",),
+    scenario=Scenario(
+        policy=TWO_SLOTS,
+        requests=(Request(tokens=0, hold=10), Request(at=6)),
+        faults=(Fault(at=5, what=What.STOP, target="a"),),
+    ),
+    requires=_old_one_is_out_of_reach,
+)
+
+
+def _idle_one_goes(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, 1)
+    yield from stopped(run, "a", after=5, by=5)
+
+
+R30_IDLE = Case(
+    entry="R30-b",
+    title="a model is deleted while it is loaded and idle",
+    known=(Known.REPORT,),
+    source=("ollama/ollama#4443",),
+    scenario=Scenario(
+        requests=(Request(), Request(at=6)),
+        faults=(Fault(at=5, what=What.STOP, target="a"),),
+    ),
+    requires=_idle_one_goes,
+    control_passes="its delete, which leaves the runner alone, is not told apart from its stop here",
+)
+
+CASES: Final = (
+    R21,
+    R22,
+    R23,
+    R23_ONE,
+    R23_TWO,
+    R24,
+    R24_ABSENT,
+    R24_STAYS,
+    R25,
+    R25_STREAM,
+    R26,
+    R26_NOBODY,
+    R27,
+    R29,
+    R29_SHORT,
+    R30,
+    R30_IDLE,
+)
+
+NOT_HERE: Final = {
+    "R27": "the words for a duration: tests/test_durations.py",
+    "R28": "when a runner is said to go: tests/server/routes/test_status.py, tests/simulations/test_corpus_early.py",
+    "R30": "which runner a delete concerns: tests/server/routes/test_store.py",
+}
+"""What of an entry needs more than this world has, and where it is tested."""

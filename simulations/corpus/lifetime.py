@@ -1,0 +1,320 @@
+"""Whose runner is it, and is it there at all: users, ends and successors of processes (R12-R20)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from simulations.scenarios import Fault, Request, Run, Scenario, What
+from simulations.world.behaviour import Behaviour
+from trio_ollama.scheduler import Policy
+
+from .case import Case, Known
+from .requirements import MOMENT, answered, cancelled, failed, generations, launched, never_two
+
+__all__ = ["CASES", "NOT_HERE"]
+
+TWO_SLOTS: Final = Policy(num_parallel=2)
+
+
+# -- R12 ----------------------------------------------------------------------------------------------------------
+
+
+def _nobody_gets_a_dead_runner(run: Run) -> Iterator[str]:
+    yield from answered(run, *range(len(run.clients)), by=7 + 5 + 5 + 2 + 4 * MOMENT)
+    yield from never_two(run, "a")
+
+
+R12 = Case(
+    entry="R12",
+    title="the keep-alive ends between the look at a runner and its use",
+    known=(Known.CODE, Known.REPORT),
+    source=("S000 getRunner", "S003 processPending", "ollama/ollama#17316", "ollama/ollama#4203"),
+    scenario=Scenario(
+        policy=Policy(num_parallel=4),
+        requests=(Request(tokens=0, keep_alive=5), *(Request(at=at) for at in (6.99, 7, 7, 7, 7.001))),
+    ),
+    requires=_nobody_gets_a_dead_runner,
+    schedules=range(50),
+)
+
+
+# -- R13 ----------------------------------------------------------------------------------------------------------
+
+
+def _successor_is_kept(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, 2, 3)
+    yield from generations(run, 2, 3)
+
+
+R13 = Case(
+    entry="R13",
+    title="the end of a lease on a runner that is gone ends its successor",
+    known=(Known.CODE, Known.TEST),
+    source=("S000 processCompleted", "S003 processCompleted"),
+    scenario=Scenario(
+        policy=Policy(num_parallel=4, keep_alive=5 * 10**9),
+        requests=(
+            Request(tokens=0),
+            Request(at=7, tokens=0, slot=False, hold=20),
+            Request(at=20, tokens=4, pause=10),
+            Request(at=50),
+        ),
+        faults=(Fault(at=15, what=What.CRASH, target="a"),),
+    ),
+    requires=_successor_is_kept,
+    schedules=range(50),
+)
+
+
+# -- R14 ----------------------------------------------------------------------------------------------------------
+
+
+def _successor_lives(run: Run) -> Iterator[str]:
+    yield from failed(run, 0, text="no such tensor")
+    yield from answered(run, 1, 2)
+    yield from generations(run, 1, 2)
+    yield from launched(run, "a", 2)
+    yield from never_two(run, "a")
+
+
+R14 = Case(
+    entry="R14",
+    title="a load fails, its runner is to go for two reasons, and the second one hits the successor",
+    known=(Known.CODE, Known.REPORT),
+    source=("S003 processCompleted", "ollama/ollama#10599", "ollama/ollama#10819"),
+    scenario=Scenario(
+        launches={"a": (Behaviour(refuses_to_load="no such tensor"),)},
+        requests=(
+            Request(num_ctx=4096),
+            Request(at=1, num_ctx=8192, tokens=100),
+            Request(at=30, num_ctx=8192),
+        ),
+    ),
+    requires=_successor_lives,
+    schedules=range(50),
+    older=True,
+)
+
+
+def _successor_survives_the_abort(run: Run) -> Iterator[str]:
+    yield from cancelled(run, 0)
+    yield from answered(run, 1, 2)
+    yield from generations(run, 1, 2)
+    yield from launched(run, "a", 2)
+    yield from never_two(run, "a")
+
+
+R14_CANCELLED = Case(
+    entry="R14-b",
+    title="a load is cancelled while somebody wants the model with other options",
+    known=(Known.CODE, Known.REPORT),
+    source=("S003 processCompleted", "ollama/ollama#10819"),
+    scenario=Scenario(
+        requests=(
+            Request(num_ctx=4096, leaves=1.5),
+            Request(at=1, num_ctx=8192, tokens=100),
+            Request(at=30, num_ctx=8192),
+        ),
+    ),
+    requires=_successor_survives_the_abort,
+    schedules=range(50),
+    older=True,
+)
+
+
+# -- R15 ----------------------------------------------------------------------------------------------------------
+
+
+def _one_after_the_other(run: Run) -> Iterator[str]:
+    yield from answered(run, *range(6))
+    yield from never_two(run, "a")
+
+
+R15 = Case(
+    entry="R15",
+    title="a successor is loaded while its predecessor still ends",
+    known=(Known.CODE,),
+    source=("S000 load",),
+    scenario=Scenario(
+        usual=Behaviour(term_time=1.5),
+        requests=tuple(Request(at=1.3 * n, num_ctx=4096 << n % 2) for n in range(6)),
+    ),
+    requires=_one_after_the_other,
+    schedules=range(20),
+    control_passes="its loads come one after the other, each once the key is free: the branch that closes an old "
+    "entry cannot be reached",
+)
+
+
+# -- R16 ----------------------------------------------------------------------------------------------------------
+
+
+def _nobody_is_stuck(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, 1, by=7 + 5 + 2 + 2 * MOMENT)
+    yield from answered(run, 2, by=30 + 2 + 2 * MOMENT)
+
+
+R16 = Case(
+    entry="R16",
+    title="a model goes and another one is placed, in one instant",
+    known=(Known.CODE, Known.REPORT),
+    source=("S003 updateFreeSpace", "ollama/ollama#10487"),
+    scenario=Scenario(
+        requests=(Request(tokens=0, keep_alive=5), Request(model="b", at=7), Request(model="c", at=30)),
+    ),
+    requires=_nobody_is_stuck,
+    schedules=range(50),
+    older=True,
+)
+
+
+def _loaded_ones_are_free(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, 1, 2)
+    yield from answered(run, 3, by=10 + MOMENT)
+
+
+R16_LOAD = Case(
+    entry="R16-b",
+    title="a load takes a minute, another one is to be placed: nobody gets what is loaded",
+    known=(Known.CODE, Known.REPORT),
+    source=("S003 updateFreeSpace", "ollama/ollama#10487"),
+    scenario=Scenario(
+        launches={"b": (Behaviour(load_time=60),)},
+        requests=(
+            Request(model="a"),
+            Request(model="b", at=5),
+            Request(model="c", at=6),
+            Request(model="a", at=10),
+        ),
+    ),
+    requires=_loaded_ones_are_free,
+    older=True,
+)
+
+
+# -- R17 ----------------------------------------------------------------------------------------------------------
+
+
+def _others_go_on(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, 1)
+    yield from answered(run, 2, by=20 + MOMENT)
+
+
+R17 = Case(
+    entry="R17",
+    title="a look at the GPUs takes thirty seconds while a model goes",
+    known=(Known.CODE,),
+    source=("S000 processCompleted", "ollama/ollama#3489"),
+    scenario=Scenario(
+        requests=(
+            Request(model="a"),
+            Request(model="b", at=5, tokens=0, keep_alive=10),
+            Request(model="a", at=20),
+            Request(model="a", at=100),
+        ),
+        faults=(Fault(at=10, what=What.QUERY_TIME, amount=30),),
+    ),
+    requires=_others_go_on,
+)
+
+R17_EXIT = Case(
+    entry="R17-b",
+    title="a process takes a minute to end",
+    known=(Known.CODE,),
+    source=("S000 processCompleted", "ollama/ollama#3489"),
+    scenario=Scenario(
+        launches={"b": (Behaviour(term_time=None, kill_time=60),)},
+        requests=(
+            Request(model="a"),
+            Request(model="b", at=5, tokens=0, keep_alive=10),
+            Request(model="a", at=20),
+            Request(model="a", at=100),
+        ),
+    ),
+    requires=_others_go_on,
+)
+
+
+def _hung_one_is_alone(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, 1)
+    yield from answered(run, 3, by=32 + 2 + MOMENT)
+
+
+R17_PING = Case(
+    entry="R17-c",
+    title="a loaded model does not answer, and another one is wanted",
+    known=(Known.CODE,),
+    source=("S000 needsReload", "ollama/ollama#3489"),
+    scenario=Scenario(
+        policy=TWO_SLOTS,
+        requests=(
+            Request(model="a"),
+            Request(model="b", at=5),
+            Request(model="a", at=20),
+            Request(model="c", at=32),
+        ),
+        faults=(Fault(at=10, what=What.HANG, target="a"), Fault(at=200, what=What.CRASH, target="a")),
+    ),
+    requires=_hung_one_is_alone,
+)
+
+
+# -- R18 ----------------------------------------------------------------------------------------------------------
+
+
+def _failure_is_over(run: Run) -> Iterator[str]:
+    yield from failed(run, 0, by=2 + MOMENT, text="no such tensor")
+    yield from answered(run, 3, 4, by=2.5 + 2 * 2 + 1 + 4 * MOMENT)
+    yield from never_two(run, "a")
+
+
+R18 = Case(
+    entry="R18",
+    title="a load fails while others come for the model",
+    known=(Known.CODE, Known.TEST),
+    source=("S003 load",),
+    scenario=Scenario(
+        usual=Behaviour(term_time=1),
+        launches={"a": (Behaviour(refuses_to_load="no such tensor", term_time=1),)},
+        requests=(Request(), Request(at=1), Request(at=1.5), Request(at=2.2), Request(model="b", at=2.5)),
+    ),
+    requires=_failure_is_over,
+    schedules=range(20),
+    older=True,
+)
+
+
+# -- R19 ----------------------------------------------------------------------------------------------------------
+
+HERD: Final = 100
+
+
+def _one_load_for_all(run: Run) -> Iterator[str]:
+    stayed = [number for number in range(HERD) if number % 2]
+    yield from cancelled(run, *(number for number in range(HERD) if not number % 2))
+    yield from answered(run, *stayed)
+    yield from generations(run, *stayed)
+    yield from launched(run, "a", 1)
+
+
+R19 = Case(
+    entry="R19",
+    title="a hundred requests for one cold model, of which every second leaves during the load",
+    known=(Known.TEST, Known.REPORT),
+    source=("ollama/ollama#4187",),
+    scenario=Scenario(
+        usual=Behaviour(load_time=10),
+        policy=Policy(num_parallel=4),
+        requests=tuple(Request(leaves=None if n % 2 else 1 + n / 12) for n in range(HERD)),
+    ),
+    requires=_one_load_for_all,
+)
+
+CASES: Final = (R12, R13, R14, R14_CANCELLED, R15, R16, R16_LOAD, R17, R17_EXIT, R17_PING, R18, R19)
+
+NOT_HERE: Final = {
+    "R17": "reading a model's file takes no time here: tests/scheduler/test_shell_loads.py",
+    "R20": "what is loaded is asked for at every step of all cases: tests/simulations/test_corpus_early.py",
+}
+"""What of an entry needs more than this world has, and where it is tested."""
