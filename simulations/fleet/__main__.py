@@ -6,13 +6,9 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from time import perf_counter
 
-from simulations.picture.picture import draw
-
 from .divergence import Divergence, first_divergence
-from .history import History
 from .playback import play
 from .report import Report
 from .workloads import KINDS
@@ -75,15 +71,6 @@ def check_determinism(options: argparse.Namespace) -> int:
     return 0
 
 
-def timeline(options: argparse.Namespace) -> int:
-    """Draw a seed: devices, runners and requests over time, as an SVG."""
-    history = History(options.seed, until=options.until)
-    history.play()
-    options.output.write_text(draw(history), encoding="utf-8")
-    print(f"{options.output}: {len(history.lives)} runners, {len(history.requests)} requests")
-    return 1 if history.error is not None else 0
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m simulations.fleet", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
@@ -118,10 +105,6 @@ def _parser() -> argparse.ArgumentParser:
     replay_verb.add_argument("--verbose", action="store_true", help="show the scheduler's decisions, not only events")
 
     seeds(verb(check_determinism, "check-determinism"), 32)
-
-    timeline_verb = verb(timeline, "timeline")
-    one_seed(timeline_verb)
-    timeline_verb.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.svg")
     return parser
 
 

@@ -8,24 +8,17 @@ import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from simulations.fleet import world as fleet_world
 from simulations.fleet.__main__ import main
 from simulations.fleet.decisions import Violation
-from simulations.fleet.history import History
 from simulations.fleet.invariants import Checks
-from simulations.picture.picture import MOST_REQUESTS
 from trio_ollama.scheduler.core.decisions import Decision
 from trio_ollama.scheduler.core.lifecycle import TRANSITIONS
 
-SVG = "{http://www.w3.org/2000/svg}"
 HASH = re.compile("[0-9a-f]{64}")
-BUSY = 56
-"""A seed with loads, evictions and cancellations, and more requests than a picture shows."""
-
 Output = pytest.CaptureFixture[str]
 
 
@@ -56,7 +49,7 @@ def lines_that(monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str]) ->
     monkeypatch.setattr(fleet_world, "line", other)
 
 
-@pytest.mark.parametrize("verb", ["run", "replay", "check-determinism", "timeline"])
+@pytest.mark.parametrize("verb", ["run", "replay", "check-determinism"])
 def test_every_verb_has_help(verb: str, capsys: Output) -> None:
     with pytest.raises(SystemExit) as left:
         main([verb, "--help"])
@@ -150,44 +143,6 @@ def test_a_trace_that_differs_between_processes_is_found(monkeypatch: pytest.Mon
     out = capsys.readouterr().out
     assert out.startswith("seed 0 diverges")
     assert re.search(r"in this process:\n .* Start Load .*\nin a process with other hashes:\n .* StartLoad ", out)
-
-
-def test_a_timeline_shows_every_runner_and_what_happened(tmp_path: Path, capsys: Output) -> None:
-    file = tmp_path / "busy.svg"
-    assert main(["timeline", str(BUSY), "-o", str(file)]) == 0
-    assert file.stat().st_size < 150_000
-    root = ElementTree.parse(file).getroot()
-    main(["replay", str(BUSY)])
-    generations = set(re.findall(r"loading \S+ as generation (\d+)", capsys.readouterr().out))
-    assert len(generations) > 10
-    groups = {group.get("id", ""): group for group in root.iter(f"{SVG}g")}
-    assert {f"runner-{gen}" for gen in generations} == {id_ for id_ in groups if id_.startswith("runner-")}
-    titles = [title.text or "" for title in root.iter(f"{SVG}title")]
-    assert any("goes for request" in text and "its memory is needed" in text for text in titles)
-    assert any(text.endswith("cancelled") for text in titles)
-    assert sum(text.startswith("request ") for text in titles) == MOST_REQUESTS
-    words = {text.text for text in root.iter(f"{SVG}text")}
-    assert {"GPU 0", "Runners", "Requests", "m3", "capacity", "evict"} <= words
-    assert any((word or "").startswith("and 2 more: ") for word in words)
-
-
-def test_a_timeline_ends_where_it_is_told_to(tmp_path: Path) -> None:
-    file = tmp_path / "part.svg"
-    assert main(["timeline", str(BUSY), "-o", str(file), "--until", "5"]) == 0
-    history = History(BUSY, until=5)
-    history.play()
-    shown = re.findall(r'id="runner-(\d+)"', file.read_text(encoding="utf-8"))
-    assert sorted(int(gen) for gen in shown) == sorted(history.lives)
-    assert history.now == 5 * 10**9
-    assert 1 < len(shown) < 10
-
-
-def test_a_broken_seed_has_a_picture_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    break_in(monkeypatch, "cancels")
-    file = tmp_path / "broken.svg"
-    assert main(["timeline", str(BUSY), "-o", str(file)]) == 1
-    root = ElementTree.parse(file).getroot()
-    assert any("BROKEN" in (text.text or "") and "made up" in (text.text or "") for text in root.iter(f"{SVG}text"))
 
 
 def test_the_package_is_a_program() -> None:
