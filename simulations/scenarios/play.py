@@ -64,6 +64,7 @@ def play(
                 seed=schedule,
                 order=order,
                 instruments=[*([watch] if watched else []), *instruments],
+                at_rest=watch.at_rest,
             )
         except WedgedError as error:
             run.broken.append(f"I11: {error}")
@@ -276,12 +277,10 @@ class _Watch(trio.abc.Instrument):
             self._seen = changed
             self._judge(world, world.rules.changed if world.rules is not None else None)
 
-    def before_io_wait(self, timeout: float) -> None:
+    def at_rest(self) -> None:
+        """Nothing can happen any more at this instant."""
         world = self._world
-        if world is None or world.rules is None or self._run.broken:
-            return
-        now = trio.lowlevel.current_statistics()
-        if now.tasks_runnable == 0 and now.seconds_to_next_deadline > 0:
+        if world is not None and world.rules is not None and not self._run.broken:
             self._judge(world, world.rules.quiet)
 
     def _judge(self, world: World, rules: Callable[[], None] | None) -> None:

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 
 import trio
 import trio.abc
-import trio.testing
 
 from .guard import Guard, WedgedError
+from .loop import JumpingClock, NoIo
 
 __all__ = ["Order", "UnsupportedTrioError", "run", "self_test"]
 
@@ -47,8 +47,11 @@ def run(
     seed: int,
     order: Order | None = None,
     instruments: Sequence[trio.abc.Instrument] = (),
+    at_rest: Callable[[], None] = lambda: None,
 ) -> Result:
     """Run `main` on a clock that jumps whenever all tasks are blocked, in the interleaving of `seed`.
+
+    `at_rest` is called before each jump, when nothing will happen any more at an instant; it raises nothing.
 
     `order` makes, of a seed, what puts each batch of runnable tasks into order, with its `shuffle`; the last one runs
     first. Without one, batches are shuffled. Raises `WedgedError` where the run would not end.
@@ -58,17 +61,21 @@ def run(
     setattr(scheduling, _SWITCH, True)
     scheduling._r = random.Random(seed) if order is None else order(seed)
     try:
-        clock = trio.testing.MockClock(autojump_threshold=0)
-        return trio.run(_guarded, main, arguments, scheduling, clock=clock, instruments=instruments)
+        clock = JumpingClock(at_rest)
+        return trio.run(_guarded, main, arguments, clock, scheduling, clock=clock, instruments=instruments)
     finally:
         setattr(scheduling, _SWITCH, before[0])
         scheduling._r = before[1]
 
 
-async def _guarded(main: Callable[..., Awaitable[Result]], arguments: tuple[Any, ...], scheduling: Any) -> Result:
+async def _guarded(
+    main: Callable[..., Awaitable[Result]], arguments: tuple[Any, ...], clock: JumpingClock, scheduling: Any
+) -> Result:
+    runner = scheduling.GLOBAL_RUN_CONTEXT.runner
     with trio.CancelScope() as whole:
-        guard = Guard(scheduling.GLOBAL_RUN_CONTEXT.runner, whole)
-        trio.lowlevel.add_instrument(guard)
+        guard = Guard(runner, whole)
+        clock.runner, clock.guard = runner, guard
+        runner.io_manager = NoIo(runner, guard)
         return await main(*arguments)
     raise WedgedError(guard.reason)
 

@@ -9,41 +9,41 @@ import trio
 
 __all__ = ["Guard", "WedgedError"]
 
-MOST_STEPS: Final = 100_000
-"""Steps of tasks in one run; real ones take some hundreds."""
+MOST_ROUNDS: Final = 100_000
+"""Of the event loop in one run; real ones take some hundreds."""
 
 
 class WedgedError(AssertionError):
     """The world was ended by force; the text tells who waited."""
 
 
-class Guard(trio.abc.Instrument):
+class Guard:
     """Watches a run for as long as `whole`, the scope around its main task, is entered."""
 
     def __init__(self, runner: Any, whole: trio.CancelScope) -> None:
         self._runner = runner
         self._whole = whole
-        self._steps = 0
+        self._rounds = 0
         self.reason: str | None = None
         """Why the world was ended."""
 
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._steps += 1
-        if self._steps == MOST_STEPS:
-            self._end(f"{MOST_STEPS} steps and no end", task.name)
+    def count_round(self) -> None:
+        """The event loop begins a round."""
+        self._rounds += 1
+        if self._rounds == MOST_ROUNDS:
+            running = [task.name for task in self._runner.runq]
+            self._end(f"{MOST_ROUNDS} rounds of the event loop and no end", ", ".join(sorted(set(running))))
 
-    def before_io_wait(self, timeout: float) -> None:
-        runner = self._runner
-        idle = not runner.runq and not runner.waiting_for_idle and runner.entry_queue.size() == 0
-        if idle and runner.deadlines.next_deadline() == float("inf"):
-            waiting = [task for task in _tasks(runner.main_task) if not task.child_nurseries]
-            self._end("everybody waits, for nothing", ", ".join(sorted(task.name for task in waiting)))
+    def everybody_waits(self) -> None:
+        """No task can run, and there is no deadline either."""
+        waiting = [task for task in _tasks(self._runner.main_task) if not task.child_nurseries]
+        self._end("everybody waits, for nothing", ", ".join(sorted(task.name for task in waiting)))
 
     def _end(self, reason: str, who: str) -> None:
         if self.reason is None:
             self.reason = f"{reason}: {who}"
             # From here it could be cancelled as well, but the event loop is about to wait already.
-            trio.lowlevel.current_trio_token().run_sync_soon(self._break_out)
+            self._runner.entry_queue.run_sync_soon(self._break_out)
 
     def _break_out(self) -> None:
         for task in _tasks(self._runner.main_task):
