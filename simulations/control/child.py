@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -17,6 +18,8 @@ __all__ = ["PING_LIMIT", "Child"]
 
 PING_LIMIT: Final = 10.0
 PING_LIMIT_LOADING: Final = 120.0
+LOOK: Final = 0.25
+"""Seconds between looks at a child that loads."""
 
 
 class Child:
@@ -51,10 +54,18 @@ class Child:
         self._runtime.host(_serve, process.serve, name=f"child {process.pid}")
 
     async def wait_until_running(self, context: Context) -> None:
-        """Raises `LoadFailedError`, or `ContextCanceledError`."""
+        """Raises `LoadFailedError`, or `ContextCanceledError`; whatever happens is seen at the next of its looks."""
         assert self.process is not None
-        with context.governing():
-            self.report = await self.process.ready(self._stall)
+        began, failure = trio.current_time(), None
+        try:
+            with context.governing():
+                self.report = await self.process.ready(self._stall)
+        except Exception as error:
+            failure = error
+        looks = math.ceil(round((trio.current_time() - began) / LOOK, 6))
+        await trio.sleep_until(began + looks * LOOK)
+        if failure is not None:
+            raise failure
 
     async def ping(self, context: Context, *, loading: bool) -> bool:
         """Whether it says that it is well. A request over HTTP: others come first, and it may take its time."""
