@@ -43,6 +43,9 @@ class Reload:
             wanted["num_ctx"] = there["num_ctx"]
         if runner.batch_auto and options.num_batch_auto:
             wanted["num_batch"] = there["num_batch"]
+        if runner.demand is not None:  # fixed at the start of a child, and on unless somebody says otherwise
+            there["shift"] = runner.demand.options.shift is not False
+            wanted["shift"] = options.shift is not False
 
 
 class OldReload(Reload):
