@@ -11,7 +11,7 @@ from simulations.world.behaviour import Behaviour
 from trio_ollama.scheduler import Policy
 
 from .case import Case, Known
-from .ingredients import EXIT, FOR_EVER, LOAD, ONE_AT_A_TIME, trouble_until
+from .ingredients import EXIT, FOR_EVER, LOAD, ONE_AT_A_TIME, OUT_OF_MEMORY, trouble_until
 from .requirements import MOMENT, answered, end, failed, launched, never_two, processes, stopped, unharmed
 
 __all__ = ["CASES", "NOT_HERE"]
@@ -112,9 +112,7 @@ R39 = Case(
 
 # -- R40 ----------------------------------------------------------------------------------------------------------
 # c starts to load at 5 and takes more than anybody thought: at 15 it runs out of memory. x has expired meanwhile, and
-# whoever waits for "an unload" on behalf of c finds that one. y, told to go at 15, is there until 16.9.
-
-OUT_OF_MEMORY: Final = ("cudaMalloc failed: out of memory",)
+# whoever waits for "an unload" on behalf of c finds that one. y answers until 20.
 
 
 def _retry_waits_for_y(run: Run) -> Iterator[str]:
@@ -133,7 +131,6 @@ R40 = Case(
     scenario=Scenario(
         models={"x": 2.0, "y": 8.0, "c": 8.0},
         launches={
-            "y": (Behaviour(term_time=1.9, kill_time=1.9),),
             "c": (
                 Behaviour(load_time=20, surplus=10, exit_lines=OUT_OF_MEMORY),
                 Behaviour(load_time=2, surplus=10, exit_lines=OUT_OF_MEMORY),
@@ -141,10 +138,10 @@ R40 = Case(
         },
         requests=(
             Request(model="x", keep_alive=10),
-            Request(model="y", at=0.1),
+            Request(model="y", at=0.1, tokens=78, pause=0.2),
             Request(model="c", at=5),
         ),
-        faults=(trouble_until(30),),
+        faults=(trouble_until(40),),
     ),
     requires=_retry_waits_for_y,
 )
@@ -186,7 +183,7 @@ R41 = Case(
 def _idle_before_busy(run: Run) -> Iterator[str]:
     yield from stopped(run, "y", after=6, by=6.1)
     yield from unharmed(run, "x", until=end(run.clients[0]))
-    yield from answered(run, 2, by=6 + GONE + LOAD + MOMENT)
+    yield from answered(run, 2, by=6 + GONE + LOAD + 1)
 
 
 R42 = Case(
@@ -211,7 +208,7 @@ def _only_large_goes(run: Run) -> Iterator[str]:
     yield from stopped(run, "large", after=10, by=10.1)
     for small in ("s", "t"):
         yield from unharmed(run, small, until=60)
-    yield from answered(run, 3, by=10 + GONE + LOAD + MOMENT)
+    yield from answered(run, 3, by=10 + GONE + LOAD + 1)
 
 
 R42_B = Case(
@@ -235,7 +232,7 @@ R42_B = Case(
 def _only_on_that_gpu(run: Run) -> Iterator[str]:
     yield from unharmed(run, "s", until=60)
     yield from stopped(run, "large", after=10, by=10.1)
-    yield from answered(run, 2, by=10 + GONE + LOAD + MOMENT)
+    yield from answered(run, 2, by=10 + GONE + LOAD + 1)
 
 
 R42_C = Case(

@@ -108,6 +108,7 @@ R32_B = Case(
         ),
     ),
     requires=_not_fooled,
+    older=True,
 )
 
 

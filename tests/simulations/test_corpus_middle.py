@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from simulations.corpus import Case, eviction, recovery
+from simulations.corpus import Case, eviction, fairness, memory_errors, recovery, reload
 from simulations.scenarios import play
 
-MODULES: Final = (recovery, eviction)
+MODULES: Final = (recovery, eviction, memory_errors, fairness, reload)
 CASES: Final = [case for module in MODULES for case in module.CASES]
 NOT_HERE: Final = {entry: where for module in MODULES for entry, where in module.NOT_HERE.items()}
 
@@ -25,7 +25,7 @@ def test_what_the_entry_requires(case: Case) -> None:
 def test_each_entry_is_a_case_or_is_tested_elsewhere() -> None:
     cases = {case.entry.partition("-")[0] for case in CASES}
     assert not cases & NOT_HERE.keys()
-    assert sorted(cases | NOT_HERE.keys()) == [f"R{number}" for number in range(31, 48)]
+    assert sorted(cases | NOT_HERE.keys()) == [f"R{number}" for number in range(31, 62)]
     for entry, where in NOT_HERE.items():
         files = re.findall(r"tests/[\w/]+\.py", where)
         assert files, f"{entry} does not say where"
