@@ -1,8 +1,8 @@
 """What `serve --record FILE` keeps of each request: sizes, instants and outcomes, to plan with (docs/plan.md).
 
 Never a word of a prompt or of an answer, nor who asked. Each line is a JSON object that says in `line` what it is:
-`header` (the machine and the policy, once per start), `model` (before its first use), `load`, `unload`, `request`
-(when it has ended), `left_out`. Instants are seconds since the header's `started`, durations seconds, sizes bytes.
+`header` (the machine and the policy, once per start), `model` (before its first use), `load` (when it is over),
+`unload` (when it is decided), `gone`, `request` (when it has ended), `left_out`. Instants are seconds since the header's `started`, durations seconds, sizes bytes.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ class Recorder:
                 self._file.put({**self._load(gen), "seconds": at - self._load(gen)["at"], "failed": True})
             case DrainStarted(gen=gen):
                 line = {"line": "unload", "at": at, "model": event.model, "gen": gen, "because": str(event.because)}
-                self._file.put(line)
+                self._file.put({**line, "leases": event.leases})
             case RunnerGone(gen=gen):
+                self._file.put({"line": "gone", "at": at, "model": event.model, "gen": gen})
                 self._loads.pop(gen, None)
                 self._ready.pop(gen, None)
 
