@@ -45,7 +45,7 @@ MARKS: Final = {
 
 STYLE: Final = (
     f"text{{font-family:'Helvetica Neue',Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:12px;fill:{INK}}}"
-    f".s{{font-size:11px;fill:{FAINT}}}.h{{font-size:12.5px;font-weight:600}}.t{{font-size:19px;font-weight:600}}"
+    f".s{{font-size:11px;fill:{FAINT}}}.h{{font-size:12.5px;font-weight:600}}.t{{font-size:17px;font-weight:600}}"
     ".p{font-size:14px;font-weight:600}.b{font-size:11px;fill:#fff;font-weight:600}.e{text-anchor:end}.m{text-anchor:middle}"
     ".bar rect{shape-rendering:crispEdges}"
 )

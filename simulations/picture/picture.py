@@ -27,7 +27,7 @@ LETTERS = 138
 """In a line of text over the whole width."""
 
 
-def draw(title: str, stories: Sequence[Story], *, until: float | None = None) -> str:
+def draw(title: str, stories: Sequence[Story], *, subtitle: str = "", until: float | None = None) -> str:
     """The SVG. `until`: seconds at which it ends; by default when nothing of interest follows in any story."""
     end = until if until is not None else max(story.until for story in stories)
     never = until is None and any(lane.end is End.NEVER for story in stories for lane in story.requests)
@@ -37,9 +37,13 @@ def draw(title: str, stories: Sequence[Story], *, until: float | None = None) ->
     colours = {model: COLOURS[index % len(COLOURS)] for index, model in enumerate(models)}
     canvas = Canvas(axis, colours, until=axis.end)
     canvas.y = 34
-    for line in wrap(title, 84):
+    for line in wrap(title, 92):
         canvas.add(text(MARGIN, canvas.y, line, class_="t"))
         canvas.y += 24
+    for line in wrap(subtitle, LETTERS):
+        canvas.add(text(MARGIN, canvas.y - 3, line, class_="s"))
+        canvas.y += 17
+    canvas.y += 4
     for number, story in enumerate(stories):
         if number:
             canvas.y += 22
@@ -49,10 +53,10 @@ def draw(title: str, stories: Sequence[Story], *, until: float | None = None) ->
     canvas.add(*samples)
     canvas.y += 8
     return element(
-        "svg", element("title", title), element("style", STYLE), element("defs", PATTERNS),
-        element("rect", width=WIDTH, height=canvas.y, fill=PAPER), *canvas.parts,
+        "svg", element("style", STYLE), element("defs", PATTERNS),
+        element("rect", width=WIDTH, height=canvas.y, fill=PAPER), *(f"\n{part}" for part in canvas.parts), "\n",
         xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {canvas.y:.0f}", width=WIDTH, height=canvas.y,
-        role="img",
+        role="img", title=title,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ draw("...", [history.story(run, heading="ours", problems=run.broken)])
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import trio
 import trio.abc
@@ -25,9 +25,9 @@ from trio_ollama.scheduler.core.records import Runner
 from trio_ollama.scheduler.core.stages import Stage as Told
 from trio_ollama.scheduler.core.stages import stage
 
+from .captions import faults, remark
 from .play import patience
 from .run import Run
-from .scenario import Fault, Scenario, What
 
 __all__ = ["History"]
 
@@ -49,16 +49,8 @@ STAGES = {
     Told.WAITING_FOR_LOAD: Stage.LOADING,
     Told.WAITING_FOR_SLOT: Stage.SLOT,
 }
-WORDS: Mapping[What, tuple[str, str]] = {
-    What.QUERIES_FAIL: ("the GPUs cannot be asked", "the GPUs can be asked again"),
-    What.QUERIES_RAISE: ("asking the GPUs raises", "asking the GPUs raises no more"),
-    What.NO_FIGURES: ("the GPUs tell no free memory", "the GPUs tell their free memory again"),
-    What.MEMORY_FAILS: ("RAM cannot be asked", "RAM can be asked again"),
-    What.OUT_OF_MEMORY: ("a call runs out of memory", ""),
-    What.CLOSE: ("the server closes", ""),
-    What.END: ("the server ends", ""),
-}
-"""Of faults, and of their end."""
+SAID = {" marks ": Kind.EVICT, " failed: ": Kind.FAILED_LOAD}
+"""What stands in the words of a scheduler that is not ours."""
 ENDS = {Outcome.ANSWERED: End.ANSWERED, Outcome.CANCELLED: End.CANCELLED, Outcome.FAILED: End.FAILED}
 
 
@@ -148,10 +140,10 @@ class History(trio.abc.Instrument):
         assert world is not None, "the run has not begun"
         given_up = run.scenario.last + patience(run.scenario)
         requests = [self._request(client, given_up) for client in run.clients]
-        runners = self._runners_inside(run) if self._phases else [_from_outside(process) for process in run.processes]
+        runners = self._runners_inside(run) if self._phases else _from_outside(run)
         story = Story(
             heading=heading,
-            remark=_remark(requests, problems),
+            remark=remark(requests, problems),
             broken=bool(problems),
             devices=world.hardware._totals,
             until=0.0,
@@ -159,7 +151,7 @@ class History(trio.abc.Instrument):
             reserved=self._reserved,
             runners=runners,
             requests=requests,
-            faults=list(_faults(run.scenario)),
+            faults=list(faults(run.scenario)),
         )
         last = max((request.ended for request in requests if request.end is not End.NEVER), default=0.0)
         last = max(last, *(mark.at for mark in story.faults), 0.0, run.scenario.last)
@@ -234,10 +226,21 @@ def _loads(process: SimulatedRunner) -> bool:
     return process.loaded_at is None and not process.signals
 
 
-def _from_outside(process: SimulatedRunner) -> RunnerLane:
-    """As far as a process can be seen."""
+def _from_outside(run: Run) -> list[RunnerLane]:
+    """As far as processes can be seen, and with what the scheduler says about evictions and loads that fail."""
+    lanes = [_process(process) for process in run.processes]
+    for event in run.events:
+        at, text = event.at / 1e9, event.text()
+        alive = [lane for lane in lanes if lane.model == event.model and lane.phases.at(at) is not None]
+        kind = next((kind for words, kind in SAID.items() if words in text), None)
+        if alive and kind is not None:
+            alive[-1].marks.append(Mark(at, kind, text))
+    return lanes
+
+
+def _process(process: SimulatedRunner) -> RunnerLane:
     model = process.spec.model
-    lane = RunnerLane(f"{model}, process {process.pid}", model)
+    lane = RunnerLane(f"{model}, pid {process.pid}", model)
     lane.marks.append(Mark(process.started_at, Kind.LOAD, f"process {process.pid} starts"))
     lane.marks += _crash(process)
     changes = [(process.started_at, Phase.LOADING), (process.loaded_at, Phase.READY)]
@@ -257,45 +260,3 @@ def _crash(process: SimulatedRunner) -> Iterator[Mark]:
         text = process.exited.describe()
         kind = Kind.OUT_OF_MEMORY if looks_like_out_of_memory(text) else Kind.CRASH
         yield Mark(process.ended_at, kind, f"process {process.pid} ends by itself: {text}")
-
-
-def _faults(scenario: Scenario) -> Iterator[Mark]:
-    for fault in sorted(scenario.faults, key=lambda fault: fault.at):
-        yield Mark(fault.at, Kind.FAULT, _words(fault))
-    if scenario.faults:
-        yield Mark(scenario.last, Kind.FAULT, "all is well again")
-
-
-def _words(fault: Fault) -> str:
-    match fault.what:
-        case What.FOREIGN:
-            verb = "takes" if fault.amount > 0 else "returns"
-            return f"another program {verb} {abs(fault.amount):g} GiB of {fault.target}"
-        case What.LAG:
-            return f"memory reports lag {fault.amount:g} s"
-        case What.QUERY_TIME:
-            return f"a look at the GPUs takes {fault.amount:g} s"
-        case What.VANISH:
-            return f"{fault.target} vanishes" if fault.amount else f"{fault.target} is back"
-        case _:
-            on, off = WORDS.get(fault.what, (fault.what, fault.what))
-            return f"{on if fault.amount else off} {fault.target}".rstrip()
-
-
-def _remark(requests: Sequence[RequestLane], problems: Sequence[str]) -> str:
-    waiting = [lane for lane in requests if lane.end is End.NEVER]
-    rest = [problem for problem in problems if not any(f"{lane.name} " in problem for lane in waiting)]
-    if waiting:
-        names = [f"{lane.name} ({lane.model})" for lane in waiting]
-        one = len(names) == 1
-        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-        rest.insert(0, f"look at {shown}: {'it waits' if one else 'they wait'} for ever")
-    if rest:
-        more = f"; and {len(rest) - 2} more" if len(rest) > 2 else ""
-        words = "; ".join(rest[:2]) + more
-        return f"{words[0].upper()}{words[1:]}."
-    if not requests:
-        return "Nobody asks for anything."
-    counts = {end: sum(lane.end is end for lane in requests) for end in End}
-    told = ", ".join(f"{count} {end}" for end, count in counts.items() if count)
-    return f"Every request ends ({told}), the last one at {max(lane.ended for lane in requests):.2f} s."

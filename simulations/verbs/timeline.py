@@ -39,7 +39,8 @@ def main(options: argparse.Namespace) -> int:
 
 def picture(spot: Spot, systems: tuple[str, ...] = ("ours",), *, until: float | None = None) -> str:
     """The SVG of a run on each of `systems`, one above the other."""
-    return draw(_title(spot), [_story(spot, name) for name in systems], until=until)
+    title, subtitle = _titles(spot)
+    return draw(title, [_story(spot, name) for name in systems], subtitle=subtitle, until=until)
 
 
 def _story(spot: Spot, name: str) -> Story:
@@ -58,16 +59,21 @@ def _system(name: str) -> System:
 
 
 def _case(spot: Spot) -> Case | None:
-    """The known race that a run is of."""
+    """The known race that a run is of, if it is of one."""
     if spot.name.isdecimal():
         return None
     from simulations.corpus import CASES
 
-    return CASES[spot.name]
+    return CASES.get(spot.name)
 
 
-def _title(spot: Spot) -> str:
+def _titles(spot: Spot) -> tuple[str, str]:
+    """What it is about, and what is special about it."""
     case = _case(spot)
-    if case is not None:
-        return f"{spot.text}: {case.title}"
-    return f"Seed {spot.text}: {spot.scenario.name.removesuffix(spot.name).strip()}"
+    if case is None:
+        kind = spot.scenario.name.removesuffix(spot.name).strip()
+        return f"{'Seed ' if spot.name.isdecimal() else ''}{spot.text}{': ' if kind else ''}{kind}", ""
+    from simulations.corpus import CASES
+
+    entry = CASES.get(case.entry.partition("-")[0], case)
+    return f"{spot.text}: {entry.title}", "" if entry is case else f"{case.entry}: {case.title}"
