@@ -32,6 +32,12 @@ LARGE: Final = {"a": 18.0, "b": 18.0}
 """Only one of them fits."""
 
 
+SLOTS: Final = "its slots are a semaphore per process, and who leaves while it waits for one takes none along"
+PARTS: Final = (
+    "the parts of a batch come one after the other here; its routes run them side by side, past the first error"
+)
+
+
 # -- R01 ----------------------------------------------------------------------------------------------------------
 
 
@@ -136,6 +142,7 @@ R03 = Case(
         requests=(Request(model="a", leaves=7), Request(model="b", at=1)),
     ),
     requires=_next_is_served,
+    control_passes="its load ends with its first requester, who is the only one here",
 )
 
 
@@ -156,6 +163,7 @@ R03_STORM = Case(
         requests=(*(Request(at=2 * n, leaves=2 * n + 1.8) for n in range(10)), Request(at=20)),
     ),
     requires=_one_at_a_time,
+    control_passes="its loads come one after the other, and each ends with its requester",
 )
 
 
@@ -203,39 +211,52 @@ R04 = Case(
 
 
 def _either_way(run: Run) -> Iterator[str]:
-    yield from cancelled(run, 0)
-    yield from answered(run, 1, by=4 + 2 + MOMENT)
+    yield from cancelled(run, *range(12))
+    yield from answered(run, 12, by=4 + 2 + MOMENT)
+    for process in run.processes:
+        if not process.signals or process.signals[0][0] > 4 + 2 + 5 + MOMENT:
+            yield f"process {process.pid} stays, as if somebody used it"
 
 
 R05 = Case(
     entry="R05",
-    title="the load ends and the client leaves in one instant",
+    title="a load ends and those who wait for it leave, before, in and after the handing over",
     known=(Known.CODE,),
     source=(),
-    scenario=Scenario(requests=(Request(leaves=2, keep_alive=5), Request(at=4))),
+    scenario=Scenario(
+        policy=Policy(num_parallel=12),
+        requests=(*(Request(leaves=2, late=n, keep_alive=5) for n in range(12)), Request(at=4, keep_alive=5)),
+    ),
     requires=_either_way,
     schedules=range(50),
     older=True,
-    control_passes="its handlers wait for the answer whether or not there is a client: the receiver is never gone",
 )
 
 
 def _slot_is_handed_on(run: Run) -> Iterator[str]:
-    yield from cancelled(run, 1)
-    yield from answered(run, 0, 2, by=5 + MOMENT)
+    yield from cancelled(run, *range(1, 7))
+    yield from answered(run, 0, by=5)
+    yield from answered(run, 7, by=5 + 2.5)
     yield from launched(run, "a", 1)
 
 
 R05_SLOT = Case(
     entry="R05-b",
-    title="a slot comes free and the first in line leaves in one instant",
+    title="a slot comes free and those who wait for it leave, before, in and after the handing over",
     known=(Known.CODE,),
     source=(),
-    scenario=Scenario(requests=(Request(tokens=0, hold=3), Request(at=4, leaves=5), Request(at=4.5))),
+    scenario=Scenario(
+        usual=Behaviour(prompt_time=0.5, token_time=0.5),  # whole halves: the fifth second is hit exactly
+        requests=(
+            Request(tokens=4),
+            *(Request(at=4, leaves=5, late=2 * n) for n in range(6)),
+            Request(at=4.5),
+        ),
+    ),
     requires=_slot_is_handed_on,
     schedules=range(50),
     older=True,
-    control_passes="as R05",
+    control_passes=SLOTS,
 )
 
 
@@ -291,6 +312,7 @@ R07 = Case(
     ),
     requires=_order_stays,
     schedules=range(20),
+    control_passes=SLOTS,
 )
 
 
@@ -382,6 +404,7 @@ R09 = Case(
         requests=(Request(), Request(at=3, tokens=200, leaves=4), Request(at=3, tokens=200)),
     ),
     requires=_others_untouched,
+    control_passes="each of its calls has a connection of its own, and ends with it",
 )
 
 
@@ -409,6 +432,7 @@ R09_PARTS = Case(
         ),
     ),
     requires=_all_parts_end,
+    control_passes="each of its calls has a connection of its own, and ends with it",
 )
 
 
@@ -432,6 +456,7 @@ R10 = Case(
         requests=(Request(tokens=0, inputs=300, slot=False), Request(at=5), Request(at=8)),
     ),
     requires=_between_the_parts,
+    control_passes=PARTS,
 )
 
 
@@ -453,6 +478,7 @@ R10_LEAVES = Case(
     ),
     requires=_batch_ends_at_once,
     schedules=range(20),
+    control_passes=PARTS,
 )
 
 
@@ -473,6 +499,7 @@ R10_FAILS = Case(
         requests=(Request(tokens=0, inputs=300, slot=False), Request(at=5)),
     ),
     requires=_one_error,
+    control_passes=PARTS,
 )
 
 
@@ -495,6 +522,7 @@ R11 = Case(
         requests=tuple(Request(at=n + 1) for n in range(20)),
     ),
     requires=_no_needless_abort,
+    control_passes="it aborts nothing: it closes the connection",
 )
 
 

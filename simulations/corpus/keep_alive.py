@@ -36,22 +36,35 @@ LONG_LOAD: Final = Behaviour(load_time=10)
 
 def _request_wins(run: Run) -> Iterator[str]:
     yield from answered(run, 0)
-    yield from answered(run, 1, by=7 + 1 + MOMENT)
+    yield from answered(run, 1, by=8 + 1 + MOMENT)
     yield from answered(run, 2, by=60 + MOMENT)
     yield from generations(run, 0, 1, 2)
 
 
 R21 = Case(
     entry="R21",
+    title="the keep-alive ends while a request is looked at, which wants the model for long",
+    known=(Known.CODE,),
+    source=("S000 useLoadedRunner", "S003 useLoadedRunner", "S000 processCompleted"),
+    scenario=Scenario(
+        requests=(Request(tokens=0, keep_alive=5), Request(at=6.5, tokens=90, keep_alive=300), Request(at=60)),
+        faults=(
+            # It does not even say that it is well, until the eighth second.
+            Fault(at=6, what=What.HANG, target="a"),
+            Fault(at=8, what=What.HANG, target="a", amount=0),
+        ),
+    ),
+    requires=_request_wins,
+    schedules=range(20),
+)
+
+R21_TIE = Case(
+    entry="R21-b",
     title="the keep-alive ends in the instant of a request, which wants the model for long",
     known=(Known.CODE,),
     source=("S000 useLoadedRunner", "S003 useLoadedRunner", "S000 processCompleted"),
     scenario=Scenario(
-        requests=(
-            Request(tokens=0, keep_alive=5),
-            Request(at=7, tokens=90, keep_alive=300),
-            Request(at=60),
-        ),
+        requests=(Request(tokens=0, keep_alive=5), Request(at=7, tokens=90, keep_alive=300), Request(at=60)),
     ),
     requires=_request_wins,
     schedules=range(50),
@@ -60,28 +73,28 @@ R21 = Case(
 
 # -- R22 ----------------------------------------------------------------------------------------------------------
 
-STEPS: Final = 2000
+STEPS: Final = 1000
 """Steps of all tasks in a run in which next to nothing happens."""
 
 
 def _nothing_polls(run: Run) -> Iterator[str]:
-    yield from answered(run, 0)
-    yield from stopped(run, "a", after=292, by=292 + MOMENT)
+    yield from answered(run, 0, 1)
+    yield from stopped(run, "a", after=6.5 + 280 + 60, by=8 + 280 + 60)
     if run.steps > STEPS:
-        yield f"{run.steps} steps for one request and one stop"
+        yield f"{run.steps} steps for two requests"
 
 
 R22 = Case(
     entry="R22",
-    title="two stops wait for minutes for the end of a request",
+    title="the keep-alive ends while a request is looked at, which then runs for minutes",
     known=(Known.CODE, Known.TEST),
     source=("S000 processCompleted", "S003 processCompleted"),
     scenario=Scenario(
-        requests=(Request(tokens=0, hold=290),),
-        faults=(Fault(at=10, what=What.STOP, target="a"), Fault(at=20, what=What.STOP, target="a")),
+        requests=(Request(tokens=0, keep_alive=5), Request(at=6.5, tokens=0, hold=280, keep_alive=60)),
+        faults=(Fault(at=6, what=What.HANG, target="a"), Fault(at=8, what=What.HANG, target="a", amount=0)),
     ),
     requires=_nothing_polls,
-    schedules=range(3),
+    schedules=range(20),
 )
 
 
@@ -279,7 +292,7 @@ R26 = Case(
 
 def _load_is_given_up(run: Run) -> Iterator[str]:
     yield from cancelled(run, 0)
-    yield from stopped(run, "a", after=5, by=5)
+    yield from stopped(run, "a", after=3, by=5)
 
 
 R26_NOBODY = Case(
@@ -294,6 +307,7 @@ R26_NOBODY = Case(
         faults=(Fault(at=5, what=What.STOP, target="a"),),
     ),
     requires=_load_is_given_up,
+    control_passes="none of its loads goes on when the first requester has left",
 )
 
 
@@ -390,6 +404,7 @@ R30_IDLE = Case(
 
 CASES: Final = (
     R21,
+    R21_TIE,
     R22,
     R23,
     R23_ONE,

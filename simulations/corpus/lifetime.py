@@ -32,7 +32,7 @@ R12 = Case(
     source=("S000 getRunner", "S003 processPending", "ollama/ollama#17316", "ollama/ollama#4203"),
     scenario=Scenario(
         policy=Policy(num_parallel=4),
-        requests=(Request(tokens=0, keep_alive=5), *(Request(at=at) for at in (6.99, 7, 7, 7, 7.001))),
+        requests=(Request(tokens=0, keep_alive=5), *(Request(at=7) for _ in range(3))),
     ),
     requires=_nobody_gets_a_dead_runner,
     schedules=range(50),
@@ -71,11 +71,28 @@ R13 = Case(
 
 
 def _successor_lives(run: Run) -> Iterator[str]:
-    yield from failed(run, 0, text="no such tensor")
-    yield from answered(run, 1, 2)
-    yield from generations(run, 1, 2)
+    yield from answered(run, 0, 2, 3)
+    yield from generations(run, 2, 3)
     yield from launched(run, "a", 2)
     yield from never_two(run, "a")
+
+
+def _two_reasons(first: Request, behaviour: Behaviour) -> Scenario:
+    """The unload of `b` is what the second request for `a` takes for the one that it waits for."""
+    return Scenario(
+        launches={"a": (behaviour,)},
+        requests=(
+            Request(model="b", tokens=0, keep_alive=4),
+            first,
+            Request(at=5.5, num_ctx=8192, tokens=100),
+            Request(at=30, num_ctx=8192),
+        ),
+    )
+
+
+def _after_the_failure(run: Run) -> Iterator[str]:
+    yield from failed(run, 1, text="no such tensor")
+    yield from _successor_lives(run)
 
 
 R14 = Case(
@@ -83,42 +100,24 @@ R14 = Case(
     title="a load fails, its runner is to go for two reasons, and the second one hits the successor",
     known=(Known.CODE, Known.REPORT),
     source=("S003 processCompleted", "ollama/ollama#10599", "ollama/ollama#10819"),
-    scenario=Scenario(
-        launches={"a": (Behaviour(refuses_to_load="no such tensor"),)},
-        requests=(
-            Request(num_ctx=4096),
-            Request(at=1, num_ctx=8192, tokens=100),
-            Request(at=30, num_ctx=8192),
-        ),
-    ),
-    requires=_successor_lives,
-    schedules=range(50),
+    scenario=_two_reasons(Request(at=5, num_ctx=4096), Behaviour(refuses_to_load="no such tensor")),
+    requires=_after_the_failure,
     older=True,
 )
 
 
-def _successor_survives_the_abort(run: Run) -> Iterator[str]:
-    yield from cancelled(run, 0)
-    yield from answered(run, 1, 2)
-    yield from generations(run, 1, 2)
-    yield from launched(run, "a", 2)
-    yield from never_two(run, "a")
+def _after_the_abort(run: Run) -> Iterator[str]:
+    yield from cancelled(run, 1)
+    yield from _successor_lives(run)
 
 
 R14_CANCELLED = Case(
     entry="R14-b",
-    title="a load is cancelled while somebody wants the model with other options",
+    title="a load is cancelled, its runner is to go for two reasons, and the second one hits the successor",
     known=(Known.CODE, Known.REPORT),
     source=("S003 processCompleted", "ollama/ollama#10819"),
-    scenario=Scenario(
-        requests=(
-            Request(num_ctx=4096, leaves=1.5),
-            Request(at=1, num_ctx=8192, tokens=100),
-            Request(at=30, num_ctx=8192),
-        ),
-    ),
-    requires=_successor_survives_the_abort,
-    schedules=range(50),
+    scenario=_two_reasons(Request(at=5, num_ctx=4096, leaves=6.8), Behaviour()),
+    requires=_after_the_abort,
     older=True,
 )
 
@@ -151,8 +150,9 @@ R15 = Case(
 
 
 def _nobody_is_stuck(run: Run) -> Iterator[str]:
-    yield from answered(run, 0, 1, by=7 + 5 + 2 + 2 * MOMENT)
-    yield from answered(run, 2, by=30 + 2 + 2 * MOMENT)
+    yield from answered(run, 0, 1, 2)
+    yield from answered(run, 3, by=20 + 5 + 2 + 2 * MOMENT)
+    yield from answered(run, 4, by=40 + 2 + 2 * MOMENT)
 
 
 R16 = Case(
@@ -161,7 +161,19 @@ R16 = Case(
     known=(Known.CODE, Known.REPORT),
     source=("S003 updateFreeSpace", "ollama/ollama#10487"),
     scenario=Scenario(
-        requests=(Request(tokens=0, keep_alive=5), Request(model="b", at=7), Request(model="c", at=30)),
+        policy=Policy(max_models=10),
+        requests=(
+            Request(model="a"),
+            Request(model="b", at=3),
+            Request(model="c", at=6, tokens=0, keep_alive=12),
+            Request(model="d", at=19),
+            Request(model="e", at=40),
+        ),
+        faults=(
+            # The look at the GPUs that comes before the placement ends in the very instant.
+            Fault(at=18, what=What.QUERY_TIME, amount=1),
+            Fault(at=19.5, what=What.QUERY_TIME, amount=0),
+        ),
     ),
     requires=_nobody_is_stuck,
     schedules=range(50),
@@ -198,7 +210,7 @@ R16_LOAD = Case(
 
 def _others_go_on(run: Run) -> Iterator[str]:
     yield from answered(run, 0, 1)
-    yield from answered(run, 2, by=20 + MOMENT)
+    yield from answered(run, 2, by=18 + MOMENT)
 
 
 R17 = Case(
@@ -210,7 +222,7 @@ R17 = Case(
         requests=(
             Request(model="a"),
             Request(model="b", at=5, tokens=0, keep_alive=10),
-            Request(model="a", at=20),
+            Request(model="a", at=18),
             Request(model="a", at=100),
         ),
         faults=(Fault(at=10, what=What.QUERY_TIME, amount=30),),
@@ -228,7 +240,7 @@ R17_EXIT = Case(
         requests=(
             Request(model="a"),
             Request(model="b", at=5, tokens=0, keep_alive=10),
-            Request(model="a", at=20),
+            Request(model="a", at=18),
             Request(model="a", at=100),
         ),
     ),

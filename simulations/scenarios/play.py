@@ -137,6 +137,7 @@ def _client(world: World, name: str, request: Request) -> Client:
         demand=demand,
         arrives=request.at,
         leaves=math.inf if request.leaves is None else request.leaves,
+        late=request.late,
         tokens=request.tokens,
         inputs=request.inputs,
         pause=request.pause,
@@ -162,7 +163,10 @@ def _harm(world: World, fault: Fault) -> None:
         case What.CRASH | What.HANG:
             alive = [process for process in world.factory.alive if process.spec.model == fault.target]
             for process in alive[-1:]:
-                process.crash() if fault.what is What.CRASH else process.hang()
+                if fault.what is What.CRASH:
+                    process.crash()
+                else:
+                    process.hang() if fault.amount else process.thaw()
         case What.FOREIGN:
             hardware.take_away(fault.target, round(fault.amount * GIB))
         case What.LAG:

@@ -26,6 +26,8 @@ class Request:
     at: float = 0.0
     leaves: float | None = None
     """The instant at which it disconnects, whatever is going on."""
+    late: int = 0
+    """It does so that many turns of the loop later, when some of what happens in that instant has happened (R05)."""
     tokens: int = 3
     """It streams that many; 0: no generation."""
     inputs: int = 0
@@ -50,7 +52,7 @@ class What(StrEnum):
     CRASH = "crash"
     """The newest process of the model `target` ends by itself."""
     HANG = "hang"
-    """The newest process of the model `target` answers nothing from now on."""
+    """The newest process of the model `target` answers nothing from now on; amount 0: it does again."""
     FOREIGN = "foreign"
     """Another program takes `amount` GiB of device `target`; negative: gives back."""
     LAG = "lag"

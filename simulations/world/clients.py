@@ -27,6 +27,8 @@ class Script:
     arrives: float = 0.0
     leaves: float = math.inf
     """It disconnects at that moment, whatever is going on."""
+    late: int = 0
+    """It does so that many turns of the loop later than is possible: after some of what happens in that moment."""
     tokens: int = 5
     """It streams that many; 0: no generation."""
     inputs: int = 0
@@ -45,7 +47,7 @@ class Client:
     def __init__(self, name: str, script: Script) -> None:
         self.name = name
         self.script = script
-        self.scope = trio.CancelScope(deadline=script.leaves)
+        self.scope = trio.CancelScope(deadline=math.inf if script.late else script.leaves)
         self.outcome: Outcome | None = None
         self.error: Exception | None = None
         self.lease: Lease | None = None
@@ -58,6 +60,12 @@ class Client:
         self.streaming = trio.Event()
         self.ended = trio.Event()
         self._finish = trio.Event()
+
+    async def leave_late(self) -> None:
+        await trio.sleep_until(self.script.leaves)
+        for _ in range(self.script.late):
+            await trio.lowlevel.checkpoint()
+        self.leave()
 
     def leave(self) -> None:
         """The client disconnects now."""

@@ -107,6 +107,8 @@ class World:
         self.clients.append(client)
         assert self._nursery is not None
         self._nursery.start_soon(self._play, client, name=client.name)
+        if client.script.late:
+            self._nursery.start_soon(client.leave_late, name=f"{client.name} leaves")
 
     async def _play(self, client: Client) -> None:
         await client.run(self.scheduler)

@@ -10,6 +10,7 @@ import trio
 from simulations.corpus import Case, cancellation, keep_alive, lifetime
 from simulations.scenarios import play
 from simulations.world.world import World
+from trio_ollama.scheduler.core.events import LeaseGranted
 
 MODULES = (cancellation, lifetime, keep_alive)
 EVERY = list(chain.from_iterable(module.CASES for module in MODULES))
@@ -25,6 +26,21 @@ def test_required(case: Case) -> None:
 def test_every_entry_has_a_case_or_is_tested_elsewhere() -> None:
     known = {case.entry.partition("-")[0] for case in EVERY}.union(*(module.NOT_HERE for module in MODULES))
     assert known == {f"R{number:02}" for number in range(1, 31)}
+
+
+def test_R05_strikes_before_between_and_after_the_handing_over() -> None:
+    """Else the case would not be the one that it says it is."""
+    before = between = after = 0
+    for schedule in cancellation.R05.schedules:
+        run = play(cancellation.R05.scenario, schedule=schedule)
+        granted = sum(isinstance(event, LeaseGranted) for event in run.events)
+        resumed = sum(client.granted_at is not None for client in run.clients)
+        before += len(run.clients) - granted
+        between += granted - resumed
+        after += resumed - 1  # the last one stays
+    assert before
+    assert between
+    assert after
 
 
 class _Reader(trio.abc.Instrument):
