@@ -63,7 +63,7 @@ R31_B = Case(
     title="memory that no report shows is waited for no longer than the limit",
     known=(Known.CODE,),
     source=R31.source,
-    scenario=Scenario(models=ONE_AT_A_TIME, requests=(Request(model="x"), Request(model="b", at=10)), faults=_lag(20)),
+    scenario=Scenario(models=ONE_AT_A_TIME, requests=(Request(model="x"), Request(model="b", at=10)), faults=_lag(8)),
     requires=_not_for_ever,
     control_passes=R31.control_passes,
 )
