@@ -1,16 +1,17 @@
 """Go's channels on trio: bounded, first come first served, and `select` over several of them.
 
-Every operation begins with a checkpoint: a goroutine may be overtaken wherever it touches what others touch.
+Every operation begins with a pause: a goroutine may be overtaken wherever it touches what others touch.
 """
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import trio
+
+from .dice import DICE, preempt
 
 __all__ = ["Channel", "Receive", "Send", "select"]
 
@@ -143,13 +144,13 @@ def _forget(queue: deque[tuple[_Waiter, Any]], waiter: _Waiter) -> None:
 
 
 async def select(
-    *cases: Receive[Any] | Send[Any], dice: random.Random | None = None
+    *cases: Receive[Any] | Send[Any],
 ) -> tuple[Receive[Any] | Send[Any], Any, bool]:
-    """Whichever can go on, and with what; False if its channel is closed. `dice` decide between several."""
-    await trio.lowlevel.checkpoint()
+    """Whichever can go on, and with what; False if its channel is closed. Chance decides between several."""
+    await preempt()
     ready = [case for case in cases if case.ready()]
     if ready:
-        case = ready[0] if dice is None else dice.choice(ready)
+        case = DICE.get().choice(ready)
         return case, *case.perform()
     waiter = _Waiter()
     for case in cases:

@@ -12,6 +12,7 @@ from simulations.world.runners import SimulatedRunner
 from trio_ollama.runners.contract import LaunchSpec, LoadReport, RunnerFactory
 
 from .context import Context, ContextCanceledError
+from .dice import preempt
 from .runtime import Runtime
 
 __all__ = ["PING_LIMIT", "Child"]
@@ -70,7 +71,7 @@ class Child:
     async def ping(self, context: Context, *, loading: bool) -> bool:
         """Whether it says that it is well. A request over HTTP: others come first, and it may take its time."""
         process = self.process
-        await trio.lowlevel.checkpoint()
+        await preempt()
         if process is None or process.exited is not None or context.cancelled:
             return False
         if process._hangs:  # its health check hangs as well

@@ -27,9 +27,7 @@ class Completed:
     async def loop(self) -> None:
         state = self.state
         while True:
-            case, what, _ = await select(
-                Receive(state.ended.done), Receive(state.finished), Receive(state.expired), dice=state.runtime.dice
-            )
+            case, what, _ = await select(Receive(state.ended.done), Receive(state.finished), Receive(state.expired))
             assert isinstance(case, Receive)
             if case.channel is state.finished:
                 await self._finish(what)

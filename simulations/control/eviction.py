@@ -54,7 +54,7 @@ class Eviction:
     async def an_unload(self) -> bool:
         """Wait for any runner's unload. False: the server ends."""
         state = self.state
-        case, _, _ = await select(Receive(state.ended.done), Receive(state.unloaded), dice=state.runtime.dice)
+        case, _, _ = await select(Receive(state.ended.done), Receive(state.unloaded))
         return isinstance(case, Receive) and case.channel is state.unloaded
 
     async def after_runtime_oom(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -102,8 +102,6 @@ class Lease:
         except (RunnerError, ContextCanceledError) as error:
             if isinstance(error, RunnerDiedError):
                 await self._child.close()
-            if getattr(error, "out_of_memory", False):
-                await self._control.after_runtime_oom()
             await tokens.send(error)
         tokens.close()
 
@@ -122,7 +120,7 @@ class Lease:
     @asynccontextmanager
     async def slot(self) -> AsyncGenerator[None, None]:
         """One of several calls of a request."""
-        with self._connected(), self._asked.context.governing():
+        with self._connected():
             await self._child.slots.acquire()
         try:
             yield
@@ -130,27 +128,17 @@ class Lease:
             self._child.slots.release()
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
+        with self._connected():
+            return await self._process.ask(path, body)
+
+    @contextmanager
+    def _connected(self) -> Generator[None, None, None]:
+        """What the client hears where its handler hears that the context has ended."""
         try:
-            with self._connected(), self._asked.context.governing():
-                return await self._process.ask(path, body)
-        except RunnerError as error:
-            if error.out_of_memory:
-                self._control.runtime_out_of_memory()
-            raise
-
-    def _connected(self) -> _Connected:
-        return _Connected()
-
-
-class _Connected:
-    """What a client hears where a handler hears that its context has ended."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, value: BaseException | None, trace: object) -> None:
-        if isinstance(value, ContextCanceledError):
-            raise ConnectionLostError from value
+            with self._asked.context.governing():
+                yield
+        except ContextCanceledError as error:
+            raise ConnectionLostError from error
 
 
 class Stream:

@@ -6,11 +6,13 @@ from types import TracebackType
 
 import trio
 
+from .dice import preempt
+
 __all__ = ["Mutex"]
 
 
 class Mutex:
-    """First come, first served. Others may come first whenever it is asked for: that is a checkpoint."""
+    """First come, first served. Others may come first whenever it is asked for: that is a pause."""
 
     def __init__(self) -> None:
         self._locked = False
@@ -21,7 +23,7 @@ class Mutex:
         return self._locked
 
     async def lock(self) -> None:
-        await trio.lowlevel.checkpoint()
+        await preempt()
         if self._locked:
             await self._lot.park()
         self._locked = True

@@ -51,9 +51,7 @@ class Pending:
     async def loop(self) -> None:
         state = self.state
         while True:
-            case, asked, _ = await select(
-                Receive(state.ended.done), Receive(state.pending), Receive(state.unloaded), dice=state.runtime.dice
-            )
+            case, asked, _ = await select(Receive(state.ended.done), Receive(state.pending), Receive(state.unloaded))
             assert isinstance(case, Receive)
             if case.channel is state.pending:
                 if asked.context.cancelled:

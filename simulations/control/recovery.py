@@ -62,7 +62,8 @@ class OldRecovery(Recovery):
     part = 0.8
 
     def skipped(self, runner: Loaded) -> bool:
-        return not runner.gpus
+        # Only for the CPU, which an unloaded runner does not know to be on: it is waited for once more (R14).
+        return not runner.gpus and runner.options is not None
 
     async def watch(self, runner: Loaded, before: int, started: float, over: Channel[None]) -> None:
         vram = runner.vram

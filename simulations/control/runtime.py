@@ -1,4 +1,4 @@
-"""The Go runtime of the modelled server: goroutines, timers, dice for `select`, panics, and the end of it all.
+"""The Go runtime of the modelled server: goroutines, timers, panics, and the end of it all.
 
 machine (the operating system; nothing but `power_off` ends it)
 ├── process N             every child; it lives on when the server is gone
@@ -7,18 +7,16 @@ machine (the operating system; nothing but `power_off` ends it)
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVarTuple
 
 import trio
 
-__all__ = ["DICE", "Panic", "Runtime", "Timer"]
+from .dice import roll
+
+__all__ = ["Panic", "Runtime", "Timer"]
 
 Arguments = TypeVarTuple("Arguments")
-
-DICE = 6
-"""Tasks whose order of running decides what `select` chooses: so it follows from the interleaving."""
 
 
 class Panic(Exception):
@@ -28,7 +26,6 @@ class Panic(Exception):
 class Runtime:
     def __init__(self, note: Callable[[str], None]) -> None:
         self.note = note
-        self.dice = random.Random(0)
         self.panics: list[str] = []
         self.gone = False
         """The server's process has ended."""
@@ -43,21 +40,9 @@ class Runtime:
         """Until the server has ended and no child is left, or until `power_off`."""
         with self._machine:
             async with trio.open_nursery() as self._children, trio.open_nursery() as self._server:
-                await self._roll()
+                await roll()
                 self.up.set()
                 await trio.sleep_forever()
-
-    async def _roll(self) -> None:
-        order: list[int] = []
-
-        async def throw(number: int) -> None:
-            await trio.lowlevel.checkpoint()
-            order.append(number)
-
-        async with trio.open_nursery() as nursery:
-            for number in range(DICE):
-                nursery.start_soon(throw, number)
-        self.dice = random.Random(repr(order))
 
     def go(
         self, work: Callable[[*Arguments], Awaitable[object]], *arguments: *Arguments, name: str, recovers: bool = False

@@ -18,6 +18,7 @@ from trio_ollama.scheduler.core.events import Event
 
 from .channel import Channel, Receive, select
 from .completed import Completed, OldCompleted
+from .dice import preempt
 from .eviction import Eviction, OldEviction
 from .http import Answer, ConnectionLostError, Lease
 from .loading import Loading
@@ -111,9 +112,14 @@ class Control:
             self.forget(asked)
             asked.context.cancel()
             raise
-        if answer.runner is None or answer.runner.child is None:
+        if answer.error is not None:
             self.forget(asked)
-            raise answer.error or RuntimeError("no answer")
+            raise answer.error
+        assert answer.runner is not None
+        if answer.runner.child is None:
+            self.forget(asked)
+            asked.context.cancel()
+            raise RuntimeError("internal server error: nil pointer: the process of an unloaded runner")
         return Lease(self, asked, answer, answer.runner.child)
 
     def admit(self, demand: Demand) -> Asked:
@@ -131,7 +137,7 @@ class Control:
         try:
             await self.ask_for_runner(asked)
             # It listens to these two and to nothing else, not to its own client either (R01).
-            case, what, _ = await select(Receive(asked.success), Receive(asked.failure), dice=self.state.runtime.dice)
+            case, what, _ = await select(Receive(asked.success), Receive(asked.failure))
         except Panic as panic:
             answer.give(None, RuntimeError(f"internal server error: {panic}"))
             asked.context.cancel()
@@ -153,7 +159,7 @@ class Control:
             await self.enqueue(asked)
 
     async def enqueue(self, asked: Asked) -> None:
-        await trio.lowlevel.checkpoint()
+        await preempt()
         if self.state.pending.offer(asked):
             self.state.say(f"{asked.who} queues", asked.key)
         else:
@@ -192,12 +198,14 @@ class Control:
         self.state.runtime.go(self._shut_down, name="shutdown")
 
     async def _drop(self, asked: Asked) -> None:
+        """Whoever reads from a connection notices its end, in its own time."""
+        await preempt()
         asked.context.cancel()
 
     async def _shut_down(self) -> None:
         """One after the other, and whoever waits in a loop is not answered."""
         state = self.state
-        await trio.lowlevel.checkpoint()
+        await preempt()
         state.ended.cancel()
         async with state.map_lock:
             if state.active is not None:
