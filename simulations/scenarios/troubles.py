@@ -39,6 +39,7 @@ PROCESS_FAULTS: Final[Mapping[str, Spoil]] = {
     "has no memory": _with(refuses_to_load=NO_MEMORY),
     "dies for want of memory": _with(dies_loading=0.5, exit_lines=(NO_MEMORY,)),
     "has no memory for calls": _with(refuses_calls=NO_MEMORY),
+    "takes more than was predicted": lambda random, usual: replace(usual, surplus=random.choice((1.0, 4.0, 16.0))),
     # hangs and slowness
     "stalls": _with(stalls_loading=0.5),
     "loads slowly": lambda random, usual: replace(usual, load_time=random.choice((15.0, 40.0))),
@@ -55,7 +56,12 @@ PROCESS_FAULTS: Final[Mapping[str, Spoil]] = {
 }
 """By name: what the first launches of a model may do wrong."""
 
-MEMORY: Final = ("has no memory", "dies for want of memory", "has no memory for calls")
+MEMORY: Final = (
+    "has no memory",
+    "dies for want of memory",
+    "has no memory for calls",
+    "takes more than was predicted",
+)
 STUBBORN: Final = (
     "stalls",
     "loads slowly",

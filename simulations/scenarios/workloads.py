@@ -56,9 +56,13 @@ class _Draw:
         """Part of the requests that come in the same instant as the one before."""
         self.leave = random.choice((0.0, 0.05, 0.2))
         """Part of the clients that leave, if they are not done by then."""
-        self.longest = random.choice((3, 8))
+        self.patience = 2.0
+        """After how long those leave, on average."""
+        self.longest = random.choice((2, 2, 4, 8))
         """Tokens."""
         self.contexts: Sequence[int | None] = (None,)
+        self.automatic: Sequence[int] = (4096,)
+        """Contexts where nobody asked for one."""
         self.layers: Sequence[int | None] = (None,)
         self.keep_alives: Sequence[float | None] = KEEP_ALIVES
         self.batches = 0.05
@@ -73,6 +77,8 @@ class _Draw:
         """Part of the first launches of each model that go wrong, if any do."""
         self.faults: list[tuple[What, int]] = []
         """What happens at some time, and how often at most."""
+        self.look = 0.0
+        """How long a look at the machine takes."""
 
     def actor(self, name: str) -> Random:
         return Random(f"workload {self.seed} {name}")
@@ -129,11 +135,13 @@ class _Draw:
         (model,) = random.choices(list(self.models), self.weights)
         kind = random.random()
         batch, only_loads = kind < self.batches, kind > 0.97
-        leaves = at + random.choice((0.0, random.expovariate(1 / 2), random.expovariate(1 / 2)))
+        leaves = at + random.choice((0.0, *[random.expovariate(1 / self.patience) for _ in range(5)]))
+        context = random.choice(self.automatic)
         return Request(
             model=model,
             at=at,
             leaves=self.instant(leaves) if random.random() < self.leave else None,
+            late=random.choice((0, 0, 0, 1, 2, 4)),
             tokens=0 if batch or only_loads else random.randint(1, self.longest),
             inputs=random.randint(1, 5) if batch else 0,
             pause=random.choice((0.5, 2.0)) if random.random() < self.slow else 0.0,
@@ -141,11 +149,13 @@ class _Draw:
             keep_alive=random.choice(self.keep_alives),
             num_ctx=random.choice(self.contexts),
             num_gpu=random.choice(self.layers),
+            options={} if context == 4096 else {"num_ctx": context},
             slot=not batch and not only_loads,
         )
 
     def timed_faults(self) -> list[Fault]:
-        return [
+        slow = [Fault(at=0, what=What.QUERY_TIME, amount=self.look)] if self.look else []
+        return slow + [
             replace(fault, at=self.instant(fault.at))
             for number, (what, most) in enumerate(self.faults)
             for fault in timed(self.actor(f"fault {number}"), what, most, self.span, list(self.models), len(self.gpus))
@@ -169,6 +179,7 @@ def _ping_pong(draw: _Draw) -> None:
 def _options(draw: _Draw) -> None:
     draw.models = {"a": 6, "b": 10}
     draw.contexts = draw.random.choice(((2048, 8192), (None, 65536, 2048)))
+    draw.leave = 0.3
 
 
 def _partial(draw: _Draw) -> None:
@@ -222,7 +233,8 @@ def _cancels(draw: _Draw) -> None:
 
 
 def _stops(draw: _Draw) -> None:
-    draw.faults += [(What.STOP, 12)]
+    draw.faults += [(What.STOP, 12), (What.CRASH, 2)]
+    draw.slow = draw.leave = 0.4
 
 
 def _bursts(draw: _Draw) -> None:
@@ -248,6 +260,7 @@ def _equal_instants(draw: _Draw) -> None:
     draw.grid = draw.random.choice((0.5, 1.0, 5.0))
     draw.usual = replace(draw.usual, load_time=draw.random.choice((draw.grid, 2 * draw.grid)))
     draw.keep_alives = (0.0, draw.grid, 2 * draw.grid, 5.0)
+    draw.look = draw.random.choice((0.0, 0.0, draw.grid))
     draw.gap = draw.grid
     draw.leave = 0.3
     draw.faults += [(What.STOP, 3)]
@@ -269,14 +282,18 @@ def _crash_loop(draw: _Draw) -> None:
 def _memory(draw: _Draw) -> None:
     draw.bad = MEMORY
     draw.contexts = draw.random.choice(((None,), (None, 65536, 2048)))
+    draw.automatic = draw.random.choice(((4096,), (32768, 262144)))
+    draw.leave = draw.random.choice((0.0, 0.5))
     draw.faults += [(What.OUT_OF_MEMORY, 2), (What.FOREIGN, 3)]
 
 
 def _stubborn(draw: _Draw) -> None:
     draw.bad = STUBBORN
     draw.limits = draw.random.choice((QUICK, Limits()))
+    draw.usual = replace(draw.usual, prompt_time=0.3, token_time=0.4, load_time=draw.random.choice((0.5, 2.0)))
+    draw.longest = 8
     draw.gap = draw.random.choice((1.0, 3.0))
-    draw.leave = 0.4
+    draw.leave, draw.patience = 0.6, 4.0
     draw.faults += [(What.STOP, 3), (What.HANG, 2)]
 
 
@@ -285,11 +302,15 @@ def _reports(draw: _Draw) -> None:
     draw.gap = draw.random.choice((0.3, 1.0, 3.0))
     draw.leave = 0.3
     draw.overhead = draw.random.choice((0, 1))
+    draw.look = draw.random.choice((0.0, 0.3, 2.0))
     draw.faults += [(what, 2) for what in DEVICE_FAULTS]
 
 
 def _shutdown(draw: _Draw) -> None:
     draw.gap = draw.random.choice((0.1, 0.5, 2.0))
+    if draw.random.random() < 0.6:
+        draw.models = {"a": 14, "b": 14, "c": 4}
+    draw.slow = draw.random.choice((0.05, 0.5))
     draw.faults += [(draw.random.choice(ENDS), 1)]
     if draw.random.random() < 0.5:
         draw.bad = list(PROCESS_FAULTS)
@@ -305,6 +326,7 @@ def _trouble(draw: _Draw) -> None:
     draw.small_and_big(small=4)
     draw.overhead = random.choice((0, 1))
     draw.contexts = (None, None, 8192)
+    draw.automatic = random.choice(((4096,), (32768,)))
     draw.leave = 0.3
     draw.limits = QUICK
     draw.policy["queue_bound"] = random.choice((2, 512, 512))
