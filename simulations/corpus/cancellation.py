@@ -222,7 +222,7 @@ R05 = Case(
     entry="R05",
     title="a load ends and those who wait for it leave, before, in and after the handing over",
     known=(Known.CODE,),
-    source=(),
+    source=("S003 load",),
     scenario=Scenario(
         policy=Policy(num_parallel=12),
         requests=(*(Request(leaves=2, late=n, keep_alive=5) for n in range(12)), Request(at=4, keep_alive=5)),
@@ -244,7 +244,7 @@ R05_SLOT = Case(
     entry="R05-b",
     title="a slot comes free and those who wait for it leave, before, in and after the handing over",
     known=(Known.CODE,),
-    source=(),
+    source=("S003 useLoadedRunner",),
     scenario=Scenario(
         usual=Behaviour(prompt_time=0.5, token_time=0.5),  # whole halves: the fifth second is hit exactly
         requests=(

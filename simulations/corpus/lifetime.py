@@ -39,6 +39,30 @@ R12 = Case(
 )
 
 
+def _nobody_waits_in_vain(run: Run) -> Iterator[str]:
+    yield from answered(run, 0, 1)
+    yield from answered(run, 2, by=8 + 5 + 2 + MOMENT)
+    yield from never_two(run, "a")
+
+
+R12_QUEUE = Case(
+    entry="R12-b",
+    title="the keep-alive of a runner is over and its end is due, while a request looks at it for long",
+    known=(Known.CODE, Known.REPORT),
+    source=("S003 processPending", "ollama/ollama#4187"),
+    scenario=Scenario(
+        requests=(
+            Request(tokens=0, keep_alive=5),
+            Request(model="b", at=3, tokens=0, keep_alive=1.9),  # its end keeps that of `a` waiting
+            Request(at=7.05),
+        ),
+        faults=(Fault(at=6, what=What.HANG, target="a"), Fault(at=8, what=What.HANG, target="a", amount=0)),
+    ),
+    requires=_nobody_waits_in_vain,
+    older=True,
+)
+
+
 # -- R13 ----------------------------------------------------------------------------------------------------------
 
 
@@ -323,7 +347,7 @@ R19 = Case(
     requires=_one_load_for_all,
 )
 
-CASES: Final = (R12, R13, R14, R14_CANCELLED, R15, R16, R16_LOAD, R17, R17_EXIT, R17_PING, R18, R19)
+CASES: Final = (R12, R12_QUEUE, R13, R14, R14_CANCELLED, R15, R16, R16_LOAD, R17, R17_EXIT, R17_PING, R18, R19)
 
 NOT_HERE: Final = {
     "R17": "reading a model's file takes no time here: tests/scheduler/test_shell_loads.py",
