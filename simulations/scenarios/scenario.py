@@ -127,7 +127,7 @@ def spell(value: Any) -> str:
         return "{" + ", ".join(f"{key!r}: {spell(item)}" for key, item in value.items()) + "}"
     if not hasattr(value, "__dataclass_fields__"):
         return repr(value)
-    usual = type(value)(**{"at": 0, "what": None} if isinstance(value, Fault) else {})
+    usual = type(value)(**{"at": None, "what": None} if isinstance(value, Fault) else {})
     told = ", ".join(
         f"{item.name}={spell(getattr(value, item.name))}"
         for item in fields(value)
