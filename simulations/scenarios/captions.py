@@ -8,7 +8,7 @@ from simulations.picture.story import End, Kind, Mark, RequestLane
 
 from .scenario import Fault, Scenario, What
 
-__all__ = ["faults", "remark"]
+__all__ = ["faults", "healing", "remark"]
 
 WORDS: Mapping[What, tuple[str, str]] = {
     What.QUERIES_FAIL: ("the GPUs cannot be asked", "the GPUs can be asked again"),
@@ -23,10 +23,16 @@ WORDS: Mapping[What, tuple[str, str]] = {
 
 
 def faults(scenario: Scenario) -> Iterator[Mark]:
+    """What goes wrong, without the end of what has not begun."""
+    wrong: set[tuple[What, str]] = set()
     for fault in sorted(scenario.faults, key=lambda fault: fault.at):
-        yield Mark(fault.at, Kind.FAULT, _words(fault))
-    if scenario.faults:
-        yield Mark(scenario.last, Kind.FAULT, "all is well again")
+        if fault.amount > 0 or (fault.what, fault.target) in wrong:
+            wrong.add((fault.what, fault.target))
+            yield Mark(fault.at, Kind.FAULT, _words(fault))
+
+
+def healing(scenario: Scenario) -> Mark:
+    return Mark(scenario.last, Kind.FAULT, "all is well again")
 
 
 def _words(fault: Fault) -> str:

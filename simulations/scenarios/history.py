@@ -25,7 +25,7 @@ from trio_ollama.scheduler.core.records import Runner
 from trio_ollama.scheduler.core.stages import Stage as Told
 from trio_ollama.scheduler.core.stages import stage
 
-from .captions import faults, remark
+from .captions import faults, healing, remark
 from .play import patience
 from .run import Run
 
@@ -154,11 +154,13 @@ class History(trio.abc.Instrument):
             faults=list(faults(run.scenario)),
         )
         last = max((request.ended for request in requests if request.end is not End.NEVER), default=0.0)
-        last = max(last, *(mark.at for mark in story.faults), 0.0, run.scenario.last)
+        last = max([last, *(mark.at for mark in story.faults)])
         never = any(request.end is End.NEVER for request in requests)
         horizon = given_up if never else last + AFTERMATH
         last = max((at for at in story.instants() if at < horizon), default=last)
         story.until = last + min(1.0, 0.02 * last + 0.05)
+        if story.faults:
+            story.faults.append(healing(run.scenario))
         return story
 
     def _request(self, client: Client, given_up: float) -> RequestLane:

@@ -18,6 +18,7 @@ from simulations.world.system import OURS, System
 __all__ = ["arguments", "main", "picture"]
 
 HEADINGS = {"ours": "trio-ollama", "control": "Control: a model of Ollama's scheduler"}
+OLDER = "Control: a model of an older scheduler of Ollama"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,17 +46,20 @@ def picture(spot: Spot, systems: tuple[str, ...] = ("ours",), *, until: float | 
 
 def _story(spot: Spot, name: str) -> Story:
     history = History()
-    run = spot.play(system=_system(name), interfere=history.begin, instruments=[history])
     case = _case(spot)
-    return history.story(run, heading=HEADINGS[name], problems=run.broken if case is None else case.judge(run))
+    older = case is not None and case.older and name == "control"
+    run = spot.play(system=_system(name, older=older), interfere=history.begin, instruments=[history])
+    return history.story(
+        run, heading=OLDER if older else HEADINGS[name], problems=run.broken if case is None else case.judge(run)
+    )
 
 
-def _system(name: str) -> System:
+def _system(name: str, *, older: bool) -> System:
     if name == "ours":
         return OURS
-    from simulations.control import GO  # only where it is wanted
+    from simulations.control import GO, GO_OLD  # only where it is wanted
 
-    return GO
+    return GO_OLD if older else GO
 
 
 def _case(spot: Spot) -> Case | None:
