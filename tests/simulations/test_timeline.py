@@ -140,6 +140,11 @@ def test_a_scheduler_is_drawn_as_far_as_it_can_be_seen() -> None:
     assert any(re.fullmatch(r"… (29\d|300) s …", text) for text in words(svg))  # of keep-alive
 
 
+def test_what_is_known_of_an_older_scheduler_is_drawn_on_that_one() -> None:
+    assert "Control: a model of an older scheduler of Ollama" in words(picture(find("R05"), ("control",)))
+    assert "trio-ollama" in words(picture(find("R05")))
+
+
 # -- the picture ----------------------------------------------------------------------------------------------------
 
 
