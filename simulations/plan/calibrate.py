@@ -1,4 +1,6 @@
-"""Rates from a recording: medians for each model, after what others took from it is taken out.
+"""Rates from a recording: means for each model, after what others took from it is taken out.
+
+Means, not medians: what a queue gets long by is all the time that work takes, its rare long parts included.
 
 How much that is, is one pair of numbers for the whole recording: the cost of a call beside another one in the same
 runner, and of a call beside another busy runner on the same devices. It is chosen from a grid, so that the times per
@@ -12,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from statistics import median
+from statistics import fmean, median
 from typing import Final
 
 from .rates import DEFAULT, ModelRates, Rates
@@ -22,7 +24,7 @@ __all__ = ["Note", "calibrate"]
 
 SAMPLES: Final = 400
 """Answers that sharing is fitted to, evenly spread over the recording."""
-GRID: Final = tuple(step / 10 for step in range(21))
+GRID: Final = tuple(step / 10 for step in range(16))
 ENOUGH: Final = 0.1
 """Mean company from which on its cost can be told."""
 
@@ -34,8 +36,10 @@ class _Answer:
     """One answer that was streamed: its times, and the company it had on average."""
 
     model: str
-    token: float
-    """Seconds for each token, as seen."""
+    tokens: int
+    """After the first one."""
+    seconds: float
+    """That they took, as seen."""
     others: float
     runners: float
 
@@ -51,9 +55,8 @@ def calibrate(trace: Trace) -> tuple[Rates, list[Note]]:
     for name in sorted({asked.model for asked in trace.requests}):
         missing = []
         own = [answer for answer in answers if answer.model == name]
-        token = _median(
-            (answer.token / (1 + within * answer.others + beside * answer.runners) for answer in own), DEFAULT.token
-        )
+        alone = sum(answer.seconds / (1 + within * answer.others + beside * answer.runners) for answer in own)
+        token = alone / sum(answer.tokens for answer in own) if own else DEFAULT.token
         prefill = works.prefill(name, within, beside)
         overhead = works.overhead(name)
         if not own and any(asked.model == name and asked.what == "generate" for asked in trace.requests):
@@ -68,7 +71,7 @@ def calibrate(trace: Trace) -> tuple[Rates, list[Note]]:
             prefill=prefill or DEFAULT.prefill,
             overhead=DEFAULT.overhead if overhead is None else overhead,
         )
-    gone = _median(trace.exit_times, Rates().exit)
+    gone = fmean(trace.exit_times) if trace.exit_times else Rates().exit
     usual_rates = ModelRates(load_constant=usual)
     rates = Rates(models=models, usual=usual_rates, load_byte=load_byte, within=within, beside=beside, exit=gone)
     return rates, notes
@@ -120,7 +123,7 @@ class _Works:
             begin, end = asked.at + seen.first, asked.at + seen.total
             if end > begin:
                 others, runners = self.company(begin, end, seen.gen)
-                found.append(_Answer(seen.model, (end - begin) / (tokens - 1), others, runners))
+                found.append(_Answer(seen.model, tokens - 1, end - begin, others, runners))
         return found
 
     def prefill(self, model: str, within: float, beside: float) -> float | None:
@@ -151,7 +154,7 @@ class _Works:
             and seen.first is not None
             and seen.prompt_time is not None
         ]
-        return max(0.0, median(found)) if found else None
+        return max(0.0, fmean(found)) if found else None
 
 
 def _sharing(answers: Sequence[_Answer], notes: list[Note]) -> tuple[float, float]:
@@ -172,7 +175,8 @@ def _sharing(answers: Sequence[_Answer], notes: list[Note]) -> tuple[float, floa
         total = 0.0
         for group in by_model.values():
             alone = [
-                math.log(answer.token / (1 + pair[0] * answer.others + pair[1] * answer.runners)) for answer in group
+                math.log(answer.seconds / answer.tokens / (1 + pair[0] * answer.others + pair[1] * answer.runners))
+                for answer in group
             ]
             middle = median(alone)
             total += sum(abs(value - middle) for value in alone)
@@ -182,7 +186,7 @@ def _sharing(answers: Sequence[_Answer], notes: list[Note]) -> tuple[float, floa
 
 
 def _loads(trace: Trace, notes: list[Note]) -> tuple[float, float, dict[str, float]]:
-    """A usual constant, seconds per byte, and each model's own constant: together each model's median."""
+    """A usual constant, seconds per byte, and each model's own constant: together each model's mean."""
     by_model: dict[str, list[Load]] = defaultdict(list)
     for load in trace.loads:
         if not load.failed:
@@ -192,16 +196,16 @@ def _loads(trace: Trace, notes: list[Note]) -> tuple[float, float, dict[str, flo
         notes.append(f"no load was recorded: {DEFAULT.load_constant:g} s and 1 s for each GiB are taken")
         return DEFAULT.load_constant, usual.load_byte, {}
     sizes = {model: trace.facts(model).file_size for model in by_model}
-    points = [(sizes[model], median(load.seconds for load in loads)) for model, loads in by_model.items()]
+    points = [(sizes[model], fmean(load.seconds for load in loads)) for model, loads in by_model.items()]
     slope = _slope(points)
     if slope is None:
         notes.append("only one size of model was loaded: all of its time counts as constant")
         slope = 0.0
     constants = {
-        model: max(0.0, median(load.seconds for load in loads) - slope * sizes[model])
+        model: max(0.0, fmean(load.seconds for load in loads) - slope * sizes[model])
         for model, loads in by_model.items()
     }
-    return median(constants.values()), slope, constants
+    return fmean(constants.values()), slope, constants
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float | None:
@@ -226,8 +230,3 @@ def _union(spans: Sequence[tuple[float, float]]) -> float:
 def _spread(items: Sequence[Asked], count: int) -> Sequence[Asked]:
     """At most about `count` of them, evenly chosen."""
     return items[:: max(1, len(items) // count)]
-
-
-def _median(values: Iterable[float], default: float) -> float:
-    found = list(values)
-    return median(found) if found else default
