@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     seeds = [
         seed
         for seed in range(*options.seeds)
-        if options.kind is None or kinds[seed % len(kinds)] == options.kind.replace("-", " ")
+        if options.kind is None or kinds[seed % len(kinds)].replace(" ", "-") == options.kind
     ]
     report = Report()
     began = said = perf_counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 
+from simulations.figures import long_time, rows
 from trio_ollama.scheduler.core.lifecycle import TRANSITIONS, Event, State
 
 from .decisions import Violation
@@ -45,19 +46,17 @@ class Report:
 
     def table(self, seconds: float) -> str:
         """One row per figure; `seconds` is what it took on the wall's clock."""
-        hours, rest = divmod(self.simulated // S, 3600)
         reached = len(TRANSITIONS) - len(self.missing())
-        rows = [
+        figures = [
             ("seeds", f"{self.counts['seeds']:,}"),
             ("failing seeds", f"{len(self.failures):,}"),
             ("seeds/s", f"{self.counts['seeds'] / max(seconds, 1e-9):.1f}"),
-            ("simulated time", f"{hours} h {rest // 60:02} min {rest % 60:02} s"),
+            ("simulated time", long_time(self.simulated // S)),
             *((what, f"{self.counts[what]:,}") for what in ("requests", "loads", "evictions", "cancels", "crashes")),
             ("steps checked", f"{self.counts['steps']:,}"),
             ("(state, event) pairs", f"{reached} of {len(TRANSITIONS)}"),
         ]
-        width = max(len(value) for _, value in rows)
-        lines = [f"  {name:<22}{value:>{width}}" for name, value in rows]
+        lines = rows(figures)
         lines += [f"    never: {state} / {event}" for state, event in self.missing()]
         return "\n".join(lines)
 

@@ -84,7 +84,7 @@ async def _main(run: Run, system: System, watch: _Watch, interfere: Callable[[Wo
         system=system,
     )
     run.trace, run.events, run.clients = world.trace, world.events, world.clients
-    run.processes = world.factory.spawned
+    run.processes, run.injected = world.factory.spawned, world.factory.injected
     for model, behaviours in scenario.launches.items():
         world.factory.next(model, *behaviours)
     try:
@@ -156,6 +156,7 @@ async def _strike(world: World, fault: Fault, schedule: int) -> None:
 
 def _harm(world: World, fault: Fault) -> None:
     world.note(f"fault: {fault.what} {fault.target} {fault.amount:g}")
+    world.factory.injected[fault.what] += 1
     hardware = world.hardware
     match fault.what:
         case What.STOP:

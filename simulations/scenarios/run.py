@@ -34,6 +34,8 @@ class Run:
     """How often which pair of runner state and lifecycle event was seen."""
     closed_at: float | None = None
     """The instant at which the server was first told to end, or to take no more, in the course of the scenario."""
+    injected: Counter[str] = field(default_factory=Counter)
+    """Faults that struck, by kind: those of the scenario, and how processes behaved otherwise than usual."""
     steps: int = 0
     """Steps of tasks."""
     seconds: float = 0.0

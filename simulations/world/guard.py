@@ -59,5 +59,5 @@ def _tasks(root: trio.lowlevel.Task) -> list[trio.lowlevel.Task]:
     found = [root]
     for task in found:
         for nursery in task.child_nurseries:
-            found += sorted(nursery.child_tasks, key=lambda child: child._counter)  # type: ignore[attr-defined]
+            found += sorted(nursery.child_tasks, key=lambda child: child._counter)
     return found

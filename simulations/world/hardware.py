@@ -17,9 +17,7 @@ GIB = 1 << 30
 class SimulatedHardware:
     """Implements `hardware.contract.Hardware`. Sizes in bytes, durations in seconds; faults may be set at any time."""
 
-    def __init__(
-        self, gpus: Mapping[str, int] | None = None, *, ram: int = 64 * GIB, integrated: bool = False
-    ) -> None:
+    def __init__(self, gpus: Mapping[str, int] | None = None, *, ram: int = 64 * GIB, integrated: bool = False) -> None:
         self.integrated = integrated
         """Whatever is taken from a GPU is taken from RAM as well (R64)."""
         self._totals: dict[str, int] = {**(gpus or {}), CPU: ram}
@@ -91,7 +89,8 @@ class SimulatedHardware:
                 f"Simulated {id_}",
                 total,
                 None if self.silent else self._reported_free(id_),
-                compute=(9, 0), integrated=self.integrated,
+                compute=(9, 0),
+                integrated=self.integrated,
             )
             for id_, total in self._totals.items()
             if id_ != CPU and id_ not in self.vanished

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import signal
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import TracebackType
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ REAP_LIMIT: Final = 5.0
 """Seconds in which a killed process is expected to be gone, as with the real ones."""
 AUTOPSY_TIME: Final = 0.005
 """Seconds between the end of a process and the words of its broken connections."""
+FIELDS: Final = tuple(field.name for field in fields(Behaviour))
 SLOTLESS: Final = frozenset({"/tokenize", "/detokenize", "/apply-template"})
 UNREACHABLE: Final = "model runner has unexpectedly stopped, this may be due to resource limitations"
 BROKEN_OFF: Final = "an error was encountered while running the model"
@@ -56,6 +58,8 @@ class SimulatedRunnerFactory:
         self._next: dict[str, list[Behaviour]] = {}
         self.spawned: list[SimulatedRunner] = []
         """Every process there ever was, in order."""
+        self.injected: Counter[str] = Counter()
+        """How often processes were to behave otherwise than usual, by field of `Behaviour`."""
 
     def next(self, model: str, *behaviours: Behaviour) -> None:
         """The next launches of `model` (a path) behave so; all others as usual."""
@@ -79,6 +83,8 @@ class SimulatedRunnerFactory:
     def spawn(self, spec: LaunchSpec) -> SimulatedRunner:
         queue = self._next.get(spec.model)
         behaviour = queue.pop(0) if queue else self._usually(spec)
+        if behaviour != self.usual:
+            self.injected.update(name for name in FIELDS if getattr(behaviour, name) != getattr(self.usual, name))
         if behaviour.spawn_raises is not None:
             raise behaviour.spawn_raises
         if behaviour.spawn_error is not None:
