@@ -51,7 +51,7 @@ def calibrate(trace: Trace) -> tuple[Rates, list[Note]]:
     answers = works.answers()
     within, beside = _sharing(answers, notes)
     usual, load_byte, constants = _loads(trace, notes)
-    models = {}
+    models, guessed = {}, defaultdict[str, list[str]](list)
     for name in sorted({asked.model for asked in trace.requests}):
         missing = []
         own = [answer for answer in answers if answer.model == name]
@@ -64,13 +64,14 @@ def calibrate(trace: Trace) -> tuple[Rates, list[Note]]:
         if prefill is None:
             missing.append(f"{DEFAULT.prefill:g} tokens/s of a prompt")
         if missing:
-            notes.append(f"{name}: {' and '.join(missing)} taken, nothing was recorded")
+            guessed[" and ".join(missing)].append(name)
         models[name] = ModelRates(
             load_constant=constants.get(name, usual),
             token=token,
             prefill=prefill or DEFAULT.prefill,
             overhead=DEFAULT.overhead if overhead is None else overhead,
         )
+    notes += [f"{', '.join(names)}: {what} taken, nothing was recorded" for what, names in guessed.items()]
     gone = fmean(trace.exit_times) if trace.exit_times else Rates().exit
     usual_rates = ModelRates(load_constant=usual)
     rates = Rates(models=models, usual=usual_rates, load_byte=load_byte, within=within, beside=beside, exit=gone)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from simulations.picture.svg import element, text
 
-from .table import Row
+from .table import Row, cell
 
 __all__ = ["draw"]
 
@@ -36,7 +36,7 @@ def draw(title: str, rows: Sequence[tuple[str, Row]]) -> str:
     for part in range(5):
         at = LEFT + CHART * part / 4
         inside.append(element("line", x1=at, x2=at, y1=TOP, y2=height - 34, stroke=FAINT))
-        inside.append(text(at - 8, height - 16, _seconds(_rounded_up(longest) * part / 4), class_="s"))
+        inside.append(text(at - 8, height - 16, cell(_rounded_up(longest) * part / 4), class_="s"))
     for number, (words, row) in enumerate(rows):
         inside += _group(words, row, TOP + GROUP * number + 8, scale)
     return element(
@@ -60,11 +60,11 @@ def _group(words: str, row: Row, y: float, scale: float) -> list[str]:
         if middle is None or most is None:
             continue
         at = y + number * (BAR + 2)
-        told = f"{words}: half within {_seconds(middle)}, 95 % within {_seconds(most)}"
+        told = f"{words}: half within {cell(middle)}, 95 % within {cell(most)}"
         bar: dict[str, Any] = {"x": LEFT, "y": at, "height": BAR, "fill": COLOURS[kind]}
         found.append(element("rect", title=told, width=most * scale, fill_opacity=".4", **bar))
         found.append(element("rect", title=told, width=middle * scale, **bar))
-        found.append(text(LEFT + most * scale + 6, at + 10, _seconds(most), class_="s"))
+        found.append(text(LEFT + most * scale + 6, at + 10, cell(most), class_="s"))
     return found
 
 
@@ -76,7 +76,3 @@ def _rounded_up(value: float) -> float:
             if value <= factor * power:
                 return factor * power
         power *= 10
-
-
-def _seconds(value: float) -> str:
-    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.3g} s"

@@ -13,7 +13,7 @@ from trio_ollama.scheduler import Because
 from .forecast import Forecast
 from .trace import Seen, Trace
 
-__all__ = ["ALL", "Row", "percentile", "planned", "recorded", "render"]
+__all__ = ["ALL", "Row", "cell", "percentile", "planned", "recorded", "render"]
 
 ALL: Final = "all"
 """The name of the row that has everything."""
@@ -109,15 +109,16 @@ _COLUMNS: Final[Mapping[str, str]] = {
 def render(rows: Iterable[tuple[str, Row]]) -> str:
     """A table for people; each row with the words that it begins with."""
     lines = [["", *_COLUMNS.values()]]
-    lines += [[words, *(_cell(getattr(row, field)) for field in _COLUMNS)] for words, row in rows]
+    lines += [[words, *(cell(getattr(row, field)) for field in _COLUMNS)] for words, row in rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
-        "  ".join(cell.ljust(width) if not column else cell.rjust(width) for column, (cell, width) in pairs).rstrip()
+        "  ".join(words.ljust(width) if not column else words.rjust(width) for column, (words, width) in pairs).rstrip()
         for pairs in (list(enumerate(zip(line, widths, strict=True))) for line in lines)
     )
 
 
-def _cell(value: float | None) -> str:
+def cell(value: float | None) -> str:
+    """A count, or seconds in few digits."""
     if value is None:
         return "-"
     if isinstance(value, int):

@@ -73,10 +73,12 @@ def _main(options: argparse.Namespace) -> int:
         report = {"planned": [row.as_json() for _, row in rows], "recorded": [row.as_json() for _, row in was]}
         title, sections = "by model", [*([("recorded", was)] if was else []), ("planned", rows)]
     if options.output is not None:
-        options.output.write_text(draw(f"{options.trace.name} on {plan.machine}, {title}", rows), encoding="utf-8")
+        name = f"{options.trace.name}{_where(plan, options)}, {title}"
+        options.output.write_text(draw(name, rows), encoding="utf-8")
     if options.json:
         print(json.dumps({"machine": str(plan.machine), **report, "notes": notes}, indent=1))
     else:
+        print(f"{len(trace.requests)} requests{_where(plan, options)}")
         _print(plan, sections, notes)
     return 0
 
@@ -107,6 +109,11 @@ def _plan(options: argparse.Namespace, trace: Trace) -> tuple[Plan, list[str]]:
     return plan, notes
 
 
+def _where(plan: Plan, options: argparse.Namespace) -> str:
+    """The machine, unless there are several."""
+    return "" if any(sweep.startswith(("gpus=", "ram=")) for sweep in options.sweep) else f" on {plan.machine}"
+
+
 def _split(result: Forecast) -> list[str]:
     """Rates are those of a model that is where it was; elsewhere it is another story."""
     return [f"{model}: loaded with a part in RAM, or all of it, at some time" for model in sorted(result.split)]
@@ -114,7 +121,6 @@ def _split(result: Forecast) -> list[str]:
 
 def _print(plan: Plan, sections: list[tuple[str, list[tuple[str, Row]]]], notes: list[str]) -> None:
     rates = plan.rates
-    print(f"{len(plan.trace.requests)} requests on {plan.machine}")
     print(f"one more call in a runner costs {rates.within:g}, one more busy runner on the device {rates.beside:g}")
     for name in sorted({asked.model for asked in plan.trace.requests}):
         own = rates.of(name)

@@ -4,9 +4,9 @@
 
 For each setting two daemons, one after the other, serve requests that arrive at random, to three tiny models; some
 clients leave. Both record. Rates are taken from the first recording, and the second one is forecast with them on the
-same machine and settings, so that nothing is forecast from itself. The forecasts of both recordings from themselves tell
-what is left when the machine's own speed does not change. Before all that, what streams beside each other cost in one
-runner is measured with 1, 2 and 4 of them. Prints Markdown tables.
+same machine and settings, so that nothing is forecast from itself. The forecasts of both recordings from themselves
+tell what is left when the machine's own speed does not change. Before all that, what streams beside each other cost
+in one runner is measured with 1, 2 and 4 of them. Prints Markdown tables.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ MODELS: Final = ("alpha", "beta", "gamma")
 WEIGHTS: Final = (5, 3, 2)
 """How often each is asked for."""
 STREAMS: Final = (1, 2, 4)
-LEAVES: Final = 0.12
-"""Part of the clients that leave, within a second and a half."""
+LEAVES: Final = 0.15
+"""Part of the clients that leave, within four tenths of a second."""
 SERVED: Final = 120.0
 
 
@@ -76,7 +76,7 @@ async def traffic(port: int, setting: Setting, count: int, chance: random.Random
     with trio.fail_after(SERVED):
         async with trio.open_nursery() as nursery:
             for _ in range(count):
-                leaves = chance.uniform(0.02, 1.5) if chance.random() < LEAVES else SERVED
+                leaves = chance.uniform(0.02, 0.4) if chance.random() < LEAVES else SERVED
                 (model,) = chance.choices(MODELS, WEIGHTS)
                 nursery.start_soon(client, model, chance.randint(10, 600), chance.randint(20, 300), leaves)
                 await trio.sleep(chance.expovariate(1 / setting.gap))
