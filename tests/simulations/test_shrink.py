@@ -30,11 +30,11 @@ NAMES: dict[str, Any] = {
 }
 
 
-def _breaks(monkeypatch: pytest.MonkeyPatch, when: Any, name: str = "I99: simulated") -> None:
+def _breaks(monkeypatch: pytest.MonkeyPatch, when: Any, name: str = "first: simulated") -> None:
     """Let exactly those runs break a rule whose spot fulfils `when`."""
 
     def play(spot: Spot) -> Run:
-        return Run(spot.scenario, spot.schedule, "none", broken=[name] if when(spot) else ["I98: another one"])
+        return Run(spot.scenario, spot.schedule, "none", broken=[name] if when(spot) else ["second: another one"])
 
     monkeypatch.setattr(Spot, "play", play)
 
