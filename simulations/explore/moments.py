@@ -14,7 +14,8 @@ from enum import StrEnum
 import trio
 import trio.abc
 
-from simulations.scenarios import Run, Scenario, What, play
+from simulations.scenarios import Run, What
+from simulations.scenarios.seeds import Spot
 from simulations.world.system import OURS, System
 from simulations.world.world import World
 
@@ -71,15 +72,15 @@ class Disturbed:
     """How many processes had been started by then."""
 
 
-def disturbed(scenario: Scenario, *moments: Moment, schedule: int = 0, system: System = OURS) -> Disturbed:
-    """The run of a scenario with an interleaving, disturbed at those moments."""
+def disturbed(spot: Spot, *moments: Moment, system: System = OURS) -> Disturbed:
+    """That run, disturbed at those moments."""
     triggers = [_Trigger(moment) for moment in moments]
 
     def bind(world: World) -> None:
         for trigger in triggers:
             trigger.world = world
 
-    run = play(scenario, schedule=schedule, system=system, interfere=bind, instruments=triggers)
+    run = spot.play(system=system, interfere=bind, instruments=triggers)
     run.broken += [repr(trigger.fault) for trigger in triggers if trigger.fault is not None]
     return Disturbed(
         run,

@@ -10,31 +10,44 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from simulations.scenarios import Request, Scenario, What
+from simulations.scenarios import Request, Run, Scenario, What
+from simulations.scenarios.seeds import Spot
 from simulations.world.behaviour import Behaviour
 from simulations.world.clients import Outcome
 from simulations.world.system import OURS, System
 
 from .moments import Disturbed, Mode, Moment, disturbed
 
-__all__ = ["Failure", "Sweep", "cancels", "cancels_at_the_end", "ends", "pairs", "problems", "sweep"]
+__all__ = [
+    "Failure",
+    "Moments",
+    "Sweep",
+    "cancels",
+    "cancels_at_the_end",
+    "ends",
+    "pairs",
+    "problems",
+    "sample",
+    "sweep",
+]
 
 Moments = tuple[Moment, ...]
 
+_MODES = tuple(Mode)
 _WELL = Behaviour()
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
+    spot: Spot
     moments: Moments
-    schedule: int
     problems: tuple[str, ...]
     trace: tuple[str, ...]
     """The last lines."""
 
     def __str__(self) -> str:
         where = ",".join(map(str, self.moments))
-        return "\n".join([f"at {where}, interleaving {self.schedule}: {'; '.join(self.problems)}", *self.trace])
+        return "\n".join([f"{self.spot.text} --at {where}: {'; '.join(self.problems)}", *self.trace])
 
 
 @dataclass(slots=True)
@@ -43,81 +56,68 @@ class Sweep:
     failures: list[Failure] = field(default_factory=list)
 
 
-def sweep(
-    scenario: Scenario,
-    plan: Iterable[Moments],
-    *,
-    schedule: int = 0,
-    system: System = OURS,
-    most: int = 3,
-) -> Sweep:
-    """Play the scenario with each item of `plan`; stops after `most` failures."""
-    result = Sweep()
+def sweep(spot: Spot, plan: Iterable[Moments], *, system: System = OURS, most: int = 3) -> Sweep:
+    """Play it with each item of `plan`; stops after `most` failures."""
+    before, result = spot.play(system=system), Sweep()
     for moments in plan:
         result.runs += 1
-        try:
-            came = disturbed(scenario, *moments, schedule=schedule, system=system)
-        except Exception as error:  # a scheduler that breaks down has failed, and no more
-            result.failures.append(Failure(moments, schedule, (repr(error),), ()))
-        else:
-            if wrong := tuple(problems(came)):
-                result.failures.append(Failure(moments, schedule, wrong, tuple(came.run.trace[-20:])))
-        if len(result.failures) >= most:
-            break
+        came = disturbed(spot, *moments, system=system)
+        if wrong := tuple(problems(came, before)):
+            result.failures.append(Failure(spot, moments, wrong, tuple(came.run.trace[-20:])))
+            if len(result.failures) >= most:
+                break
     return result
 
 
 # -- where --------------------------------------------------------------------------------------------------------
 
 
-def cancels(
-    scenario: Scenario, clients: Sequence[int] = (), modes: Sequence[Mode] = tuple(Mode), *, schedule: int = 0
-) -> Iterator[Moments]:
+def cancels(spot: Spot, clients: Sequence[int] = (), modes: Sequence[Mode] = _MODES) -> Iterator[Moments]:
     """Each of the clients (all, if none is named) leaves at each of its steps, in each mode."""
-    for moment in _all(scenario, _leaving(scenario, clients, modes), schedule):
+    for moment in _all(spot, _leaving(spot, clients, modes)):
         yield (moment,)
 
 
-def ends(scenario: Scenario, how: Sequence[What] = (What.END, What.CLOSE), *, schedule: int = 0) -> Iterator[Moments]:
+def ends(spot: Spot, how: Sequence[What] = (What.END, What.CLOSE)) -> Iterator[Moments]:
     """The server ends, or closes, after each step of any task."""
-    for moment in _all(scenario, [Moment(what, Mode.BETWEEN, 0) for what in how], schedule):
+    for moment in _all(spot, [Moment(what, Mode.BETWEEN, 0) for what in how]):
         yield (moment,)
 
 
-def pairs(
-    scenario: Scenario, most: int, modes: Sequence[Mode] = tuple(Mode), *, schedule: int = 0
-) -> Iterator[Moments]:
-    """Two clients leave; at most so many of all combinations."""
-    leaving = list(_all(scenario, _leaving(scenario, (), modes), schedule))
-    if len(scenario.requests) > 1:
-        draw = random.Random(schedule)
-        while most:
-            first, second = draw.choice(leaving), draw.choice(leaving)
-            if first.target != second.target:
-                most -= 1
-                yield first, second
+def pairs(spot: Spot, most: int, modes: Sequence[Mode] = _MODES) -> Iterator[Moments]:
+    """Two clients leave; `most` of all combinations, drawn."""
+    leaving = list(_all(spot, _leaving(spot, (), modes)))
+    draw = random.Random(spot.schedule)
+    while most and len(spot.scenario.requests) > 1:
+        first, second = draw.choice(leaving), draw.choice(leaving)
+        if first.target != second.target:
+            most -= 1
+            yield first, second
 
 
-def cancels_at_the_end(
-    scenario: Scenario, most: int, modes: Sequence[Mode] = tuple(Mode), *, schedule: int = 0
-) -> Iterator[Moments]:
-    """The server ends, or closes, and a client leaves about then; at most so many of all combinations."""
-    leaving = list(_all(scenario, _leaving(scenario, (), modes), schedule))
-    ending = [moments[0] for moments in ends(scenario, schedule=schedule)]
-    draw = random.Random(schedule)
+def cancels_at_the_end(spot: Spot, most: int, modes: Sequence[Mode] = _MODES) -> Iterator[Moments]:
+    """The server ends, or closes, and a client leaves before or after; `most` of all combinations, drawn."""
+    leaving = list(_all(spot, _leaving(spot, (), modes)))
+    ending = [moments[0] for moments in ends(spot)]
+    draw = random.Random(spot.schedule)
     for _ in range(most if leaving else 0):
         yield draw.choice(ending), draw.choice(leaving)
 
 
-def _leaving(scenario: Scenario, clients: Sequence[int], modes: Sequence[Mode]) -> list[Moment]:
-    numbers = clients or range(1, len(scenario.requests) + 1)
+def sample(plan: Iterable[Moments], most: int) -> list[Moments]:
+    """At most so many of a plan, evenly spread over it."""
+    whole = list(plan)
+    return [whole[number * len(whole) // most] for number in range(most)] if most < len(whole) else whole
+
+
+def _leaving(spot: Spot, clients: Sequence[int], modes: Sequence[Mode]) -> list[Moment]:
+    numbers = clients or range(1, len(spot.scenario.requests) + 1)
     return [Moment(number, mode, 0) for number in numbers for mode in modes]
 
 
-def _all(scenario: Scenario, moments: Sequence[Moment], schedule: int) -> Iterator[Moment]:
+def _all(spot: Spot, moments: Sequence[Moment]) -> Iterator[Moment]:
     """Those moments at each of their steps: a run that is not disturbed tells how many there are."""
-    steps = disturbed(scenario, *moments, schedule=schedule).steps
-    for moment, count in zip(moments, steps, strict=True):
+    for moment, count in zip(moments, disturbed(spot, *moments).steps, strict=True):
         for k in range(1, count + 1):
             yield Moment(moment.target, moment.mode, k)
 
@@ -125,22 +125,23 @@ def _all(scenario: Scenario, moments: Sequence[Moment], schedule: int) -> Iterat
 # -- what has to come of it ---------------------------------------------------------------------------------------
 
 
-def problems(came: Disturbed) -> Iterator[str]:
-    """What is wrong with a disturbed run."""
+def problems(came: Disturbed, before: Run) -> Iterator[str]:
+    """What is wrong with a disturbed run; `before`: the same run, undisturbed."""
     run = came.run
     yield from run.broken
     left = {
         moment.target: at for moment, at in zip(came.moments, came.at, strict=True) if isinstance(moment.target, int)
     }
     calm = run.closed_at is None and _is_calm(run.scenario)
-    for number, (client, request) in enumerate(zip(run.clients, run.scenario.requests, strict=True), 1):
+    for number, (client, undisturbed) in enumerate(zip(run.clients, before.clients, strict=True), 1):
         ended = f"{client.name} {client.outcome}{'' if client.error is None else f' ({client.error})'}"
         gone = left.get(number)
-        if gone is not None and gone < (client.ended_at or 0):
-            yield f"I10: {ended} at {client.ended_at}, it left at {gone:g}"
-        if gone is None and request.leaves is None and client.outcome is Outcome.CANCELLED:
+        if gone is not None:
+            if gone < (client.ended_at or 0):
+                yield f"I10: {ended} at {client.ended_at:g}, it left at {gone:g}"
+        elif client.outcome is Outcome.CANCELLED and client.script.leaves == float("inf"):
             yield f"I09: {ended}, it did not leave"
-        if gone is None and request.leaves is None and calm and client.outcome is not Outcome.ANSWERED:
+        elif calm and undisturbed.outcome is Outcome.ANSWERED and client.outcome is Outcome.FAILED:
             yield f"I09: {ended}, it has nothing to do with all this"
     yield from _after_the_end(came)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 import pytest
 
 from simulations.explore.moments import Mode, Moment, disturbed
-from simulations.explore.sweep import Sweep, cancels, cancels_at_the_end, ends, pairs, sweep
+from simulations.explore.sweep import Sweep, cancels, cancels_at_the_end, ends, pairs, sample, sweep
 from simulations.scenarios import Fault, Request, Scenario, What
+from simulations.scenarios.seeds import Spot
 from simulations.world.behaviour import Behaviour
 from trio_ollama.scheduler import Policy, Scheduler
 from trio_ollama.scheduler.core.fleet import Fleet
@@ -19,36 +19,31 @@ LARGE: Final = {"a": 16, "b": 16}
 QUICK: Final = Behaviour(load_time=1.0, prompt_time=0.01, token_time=0.01, settle_time=0.05)
 
 
-def scenario(*requests: Request, **changes: object) -> Scenario:
-    return replace(Scenario(models=LARGE, usual=QUICK, requests=requests), **changes)  # type: ignore[arg-type]
+def spot(*requests: Request, faults: tuple[Fault, ...] = ()) -> Spot:
+    return Spot("here", Scenario(models=LARGE, usual=QUICK, requests=requests, faults=faults))
 
 
-SCENARIOS: Final = {
-    "alone": scenario(Request()),
-    "sharing a load": scenario(Request(), Request(at=0.5), Request(at=0.5)),
-    "evicting": scenario(
+SPOTS: Final = {
+    "alone": spot(Request()),
+    "sharing a load": spot(Request(), Request(at=0.5), Request(at=0.5)),
+    "evicting": spot(
         Request(tokens=20), Request(model="b", at=1.05), Request(at=1.1, tokens=2), Request(at=1.1, tokens=2)
     ),
-    "reloading": scenario(
+    "reloading": spot(
         Request(tokens=20),
         Request(at=1.05, num_ctx=2048),
         Request(at=1.1, num_ctx=2048, tokens=2),
         Request(at=1.15, tokens=2),
     ),
-    "waiting for a slot": scenario(Request(tokens=20), Request(at=1.05), Request(at=1.1)),
-    "embedding": scenario(
+    "waiting for a slot": spot(Request(tokens=20), Request(at=1.05), Request(at=1.1)),
+    "embedding": spot(
         Request(tokens=5), Request(at=1.0, inputs=4, slot=False, tokens=0), Request(at=1.02)
     ),
-    "at the end of keep-alive": scenario(Request(tokens=0, keep_alive=1.0), Request(at=2.0, keep_alive=0.0)),
-    "waiting for figures": scenario(
+    "at the end of keep-alive": spot(Request(tokens=0, keep_alive=1.0), Request(at=2.0, keep_alive=0.0)),
+    "waiting for figures": spot(
         Request(at=10), Request(model="b", at=10), faults=(Fault(at=9, what=What.QUERY_TIME, amount=0.5),)
     ),
 }  # fmt: skip
-
-
-def every(step: int, first: int, plan: Iterator[tuple[Moment, ...]]) -> list[tuple[Moment, ...]]:
-    """A sample of a plan: all of it takes minutes, and is what the verb is for."""
-    return list(plan)[first::step]
 
 
 def assert_well(result: Sweep, *, runs: int) -> None:
@@ -56,30 +51,31 @@ def assert_well(result: Sweep, *, runs: int) -> None:
     assert not result.failures, str(result.failures[0])
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", SPOTS)
 def test_nobody_else_notices_that_a_client_leaves(name: str) -> None:
     """I01-I03, I05-I07, I09-I11, I14, I18, I24."""
     for slots in (1, 2):
-        case = replace(SCENARIOS[name], policy=Policy(num_parallel=slots))
-        assert_well(sweep(case, every(5, slots, cancels(case, schedule=slots)), schedule=slots), runs=8)
+        case = SPOTS[name]
+        case = replace(case, scenario=replace(case.scenario, policy=Policy(num_parallel=slots)), schedule=slots)
+        assert_well(sweep(case, sample(cancels(case), 40)), runs=40)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", SPOTS)
 def test_nothing_outlives_the_server(name: str) -> None:
     """R67, R68, I25."""
-    case = SCENARIOS[name]
-    assert_well(sweep(case, every(5, 2, ends(case))), runs=10)
+    case = SPOTS[name]
+    assert_well(sweep(case, sample(ends(case), 40)), runs=40)
 
 
 @pytest.mark.parametrize("name", ["evicting", "reloading"])
 def test_two_leave(name: str) -> None:
-    case = SCENARIOS[name]
+    case = SPOTS[name]
     assert_well(sweep(case, pairs(case, 20)), runs=20)
     assert_well(sweep(case, cancels_at_the_end(case, 20)), runs=20)
 
 
 def test_a_plan_has_every_step_and_is_always_the_same() -> None:
-    case = SCENARIOS["sharing a load"]
+    case = SPOTS["sharing a load"]
     plan = list(cancels(case))
     assert plan == list(cancels(case))
     for number, mode in ((2, Mode.BLOCKED), (2, Mode.RACING), (3, Mode.BETWEEN)):
@@ -89,7 +85,13 @@ def test_a_plan_has_every_step_and_is_always_the_same() -> None:
         assert last.at[0] < beyond.at[0] == float("inf")
     assert list(pairs(case, 5)) == list(pairs(case, 5))
     assert all(one.target != other.target for one, other in pairs(case, 30))
-    assert not list(pairs(SCENARIOS["alone"], 5))
+    assert not list(pairs(SPOTS["alone"], 5))
+
+
+def test_a_sample_is_spread_over_the_whole_plan() -> None:
+    plan = [(Moment(1, Mode.BETWEEN, k),) for k in range(10)]
+    assert [moment.k for (moment,) in sample(plan, 4)] == [0, 2, 5, 7]
+    assert sample(plan, 10) == sample(plan, 11) == plan
 
 
 def test_a_moment_is_spelt_as_it_is_read() -> None:
@@ -104,16 +106,16 @@ def test_a_lost_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep is not blind: a lease that stays behind when its request is cancelled in the step of the grant."""
     leave = Fleet.leave
     monkeypatch.setattr(Fleet, "leave", lambda self, seq, now: leave(self, seq, now) if seq in self.waiters else None)
-    case = SCENARIOS["sharing a load"]
+    case = SPOTS["sharing a load"]
     result = sweep(case, cancels(case, modes=[Mode.BETWEEN]), most=1)
     (failure,) = result.failures
-    assert str(failure).startswith(f"at {failure.moments[0]}, interleaving 0: ")
+    assert str(failure).startswith(f"here --at {failure.moments[0]}: ")
     assert sweep(case, [failure.moments]).failures == [failure]  # so it is had again
 
 
 def test_a_server_that_forgets_who_waits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """I25."""
     monkeypatch.setattr(Scheduler, "close", lambda self: None)
-    case = SCENARIOS["sharing a load"]
+    case = SPOTS["sharing a load"]
     (failure,) = sweep(case, ends(case, [What.END]), most=1).failures
     assert "the end came at" in str(failure)
