@@ -31,6 +31,8 @@ __all__ = ["PROMPT", "TOKENS", "Forecast", "Plan", "forecast"]
 PROMPT: Final = 100
 TOKENS: Final = 100
 """Of requests whose sizes nobody knows, in a model of which none is known."""
+ENDLESS: Final = 1_000_000
+"""Tokens of an answer that goes on until its client leaves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +180,8 @@ class _Player:
         prompt, tokens = self._usual.get((asked.model, asked.what), (PROMPT, TOKENS))
         if asked.prompt_tokens is not None:
             prompt = max(0, asked.prompt_tokens - asked.cached_tokens)
+        if asked.cut:
+            return prompt, ENDLESS
         return prompt, tokens if asked.output_tokens is None else asked.output_tokens
 
     def _demand(self, asked: Asked) -> Demand:

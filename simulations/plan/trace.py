@@ -63,6 +63,8 @@ class Asked:
     """Negative: for ever. None: it does not say."""
     left: float | None = None
     """So long after its arrival the client leaves, whatever is going on."""
+    cut: bool = False
+    """It left in the middle of its answer: that would have gone on."""
     seen: Seen | None = None
 
 
@@ -290,6 +292,7 @@ class _Reader:
                 options=LoadOptions(**options),
                 keep_alive=_number(line, "keep_alive") if line.get("keep_alive") is not None else None,
                 left=_number(line, "left") if line.get("left") is not None else None,
+                cut=outcome == "cancelled" and _get(line, "output_tokens", int, 0) > 0,
                 seen=seen,
                 **tokens,
             )

@@ -104,6 +104,23 @@ def test_a_client_that_leaves() -> None:
     assert quick.outcome == "answered"
 
 
+def test_a_client_that_left_in_the_middle_would_do_so_again() -> None:
+    """Its answer was longer than what it saw of it; of one that left before its answer nobody knows."""
+
+    def left(at: float, tokens: int) -> dict[str, Any]:
+        return {
+            "at": at,
+            "model": "a",
+            "outcome": "cancelled",
+            "left": 3.5,
+            "prompt_tokens": 100,
+            "output_tokens": tokens,
+        }
+
+    cut, waited, _ = played(left(0, 3), left(10, 0), request(20)).seen
+    assert (cut.outcome, waited.outcome) == ("cancelled", "answered")
+
+
 def test_a_queue_that_is_full() -> None:
     result = played(*(request(0) for _ in range(4)), queue_bound=2)  # whoever waits for a load is in the queue, too
     assert [seen.outcome for seen in result.seen].count("refused") == 2
