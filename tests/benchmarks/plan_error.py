@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import trio
@@ -146,6 +147,28 @@ def lines(words: str, real: Sequence[Row], *plans: Sequence[Row]) -> list[str]:
     return found
 
 
+class Errors:
+    """How far off forecasts of figures were: seconds, and parts of the true figure."""
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+        self._found: dict[str, list[tuple[float, float]]] = {}
+
+    def add(self, real: Sequence[Row], forecast: Sequence[Row]) -> None:
+        """Each model counts; the row of all does not."""
+        for was, said in zip(real[:-1], forecast[:-1], strict=True):
+            for field in ("loads", "first_p50", "first_p95", "queue_p95"):
+                true, told = getattr(was, field), getattr(said, field)
+                if true is not None and told is not None:
+                    self._found.setdefault(field, []).append((abs(told - true), abs(told - true) / max(true, 1e-3)))
+
+    def show(self) -> None:
+        for field, pairs in self._found.items():
+            seconds, parts = ([pair[which] for pair in pairs] for which in range(2))
+            middle, most = median(seconds), max(seconds)
+            print(f"| {self._words} | {field} | {middle:.3f} | {most:.3f} | {median(parts):.0%} |")
+
+
 def _cell(value: float | None) -> str:
     if value is None or isinstance(value, int):
         return "-" if value is None else str(value)
@@ -170,6 +193,7 @@ def main() -> None:
         print("Each cell: served / forecast.\n")
         print("| setting | model | loads | evicted | first p50 | first p95 | queue p50 | queue p95 | cancelled |")
         print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
+        ahead, itself = Errors("of another run"), Errors("of the same run")
         for setting in SETTINGS:
             name = f"{setting.max_models}-{setting.parallel}"
             first, second = (
@@ -187,9 +211,14 @@ def main() -> None:
                 for number in range(2)
             )
             rates, own = calibrate(first)[0], calibrate(second)[0]
-            print("\n".join(lines(str(setting), recorded(second), plan(second, rates))), flush=True)
-            print(lines("the same, from itself", recorded(second), plan(second, own))[-1])
-            print(lines("the run before, from itself", recorded(first), plan(first, rates))[-1], flush=True)
+            for trace, used, errors in ((second, rates, ahead), (second, own, itself), (first, rates, itself)):
+                real, told = recorded(trace), plan(trace, used)
+                errors.add(real, told)
+                shown = lines(str(setting) if errors is ahead else f"{setting}, from itself", real, told)
+                print("\n".join(shown if errors is ahead else shown[-1:]), flush=True)
+        print("\n| rates | figure | median error | worst | median, of the figure |\n|---|---|--:|--:|--:|")
+        ahead.show()
+        itself.show()
 
 
 if __name__ == "__main__":
