@@ -226,6 +226,9 @@ async def _shut_down(world: World, scenario: Scenario, run: Run) -> None:
     world.scheduler.close()
     await world.scheduler.stop_all()
     took, bound = trio.current_time() - began, scenario.limits.stop_grace + scenario.limits.kill_wait
+    last = max((process.ended_at - began for process in run.processes if process.ended_at is not None), default=0.0)
+    if took > max(0.0, last) and not world.factory.alive:
+        run.broken.append(f"I25: the end took {took:g} s, the last process had ended after {max(0.0, last):g}")
     if took > bound:
         run.broken.append(f"I25: the end took {took:g} s, {bound:g} are allowed")
     run.broken += [f"I25: process {process.pid} outlives the server" for process in world.factory.alive]

@@ -17,6 +17,7 @@ from trio_ollama.scheduler.core.plan import plan
 from trio_ollama.scheduler.core.records import Runner
 from trio_ollama.scheduler.core.reload import difference
 from trio_ollama.scheduler.core.values import FOREVER, LaunchConfig, LoadOptions
+from trio_ollama.scheduler.tickets import Ticket
 
 from .clients import Client
 from .invariants import violations
@@ -63,6 +64,11 @@ class Rules:
         """Why a request had to wait at first, by its number."""
         self._last_seq = 0
         self._planned: object = None
+        self._line: list[Ticket] = []
+        """Requests that waited for figures when it was last looked."""
+        self._processes = 0
+        self._taken: dict[int, float] = {}
+        """When a runner was taken away from a lease, by the number of its request."""
 
     # -- when something happened ------------------------------------------------------------------------------------
 
@@ -81,6 +87,9 @@ class Rules:
                 self._keep_alive[gen] = self._world.scheduler.fleet.policy.keep_alive
             case ev.LeaseReleased(gen=gen, leases=0):
                 self._idle_since[gen] = event.at
+            case ev.LeaseLost(gen=gen, seq=seq):
+                if self._world.scheduler.fleet.runners[gen].state is State.STOPPING:
+                    self._taken[seq] = event.at / 1e9
             case ev.DrainStarted():
                 self.broken += self._drain_started(event)
             case ev.RequestRefused(because=Because.QUEUE_FULL, seq=seq):
@@ -188,6 +197,12 @@ class Rules:
         if known != leases + len(fleet.waiters):
             yield f"I03: {leases} leases and {len(fleet.waiters)} waiters, but {known} requests"
         yield from self._bound_holds()
+        yield from self._line_is_kept()
+        for process in self._world.factory.spawned[self._processes :]:
+            for runner in fleet.runners.values():
+                if runner.pid == process.pid and runner.state is State.STOPPING:
+                    yield f"R03: process {process.pid} is started for a load that was given up before"
+        self._processes = len(self._world.factory.spawned)
 
     def _nobody_is_kept_from(self, runner: Runner) -> Iterator[str]:
         for seq, waiter in self._world.scheduler.fleet.queues.get(runner.key, {}).items():
@@ -208,11 +223,19 @@ class Rules:
                 yield f"I13: request {seq} queues as number {fleet.waiting}"
         self._last_seq = fleet._last_seq
 
+    def _line_is_kept(self) -> Iterator[str]:
+        """Who waited for figures is let in in the order of arrival (I23)."""
+        seqs = [ticket.seq for ticket in self._line if ticket.seq]
+        if seqs != sorted(seqs):
+            yield f"I23: requests were let in in the order {seqs}"
+        self._line = list(self._world.scheduler._unannounced)
+
     # -- when nothing can run any more ------------------------------------------------------------------------------
 
     def quiet(self) -> None:
         """Before the clock goes on, or the world ends."""
         world = self._world
+        self._line = list(world.scheduler._unannounced)
         if world.scheduler._nursery is not None and not world.scheduler.fleet.closing:
             self.broken += self._at_rest()
 
@@ -259,3 +282,15 @@ class Rules:
                 held.append(f"a lease on generation {runner.gen}")
         if held:
             self.broken.append(f"I10: {client.name} has ended and still holds {', '.join(held)}")
+        self._goes_at_once(client)
+
+    def _goes_at_once(self, client: Client) -> None:
+        """Nobody goes on waiting for a runner that was taken away: it may be beyond answering (R08, R81)."""
+        since = None if client.lease is None else self._taken.get(client.lease._ticket.seq)
+        if since is not None and client.ended_at is not None:
+            script = client.script
+            latest = since + script.hold + script.pause
+            if client.ended_at > latest + 1e-6:
+                self.broken.append(
+                    f"R81: {client.name} goes on until {client.ended_at:g}, its runner was taken away at {since:g}"
+                )
