@@ -119,6 +119,7 @@ R76 = Case(
     ),
     requires=_lease_came_back,
     schedules=range(30),
+    control_passes="in Go a lease ends with the context of its request, whoever reads",
 )
 
 
@@ -146,6 +147,7 @@ R77 = Case(
         requests=(Request(model="a", tokens=60), Request(model="b", at=700)),
     ),
     requires=_not_cut,
+    control_passes="the limits are those of a web framework",
 )
 
 

@@ -91,6 +91,7 @@ R63 = Case(
     source=("S000 selectLlamaServerPlacement",),
     scenario=Scenario(gpus=(10, 20), models={"a": 8}, requests=(Request(),)),
     requires=_on_the_one_with_most_room,
+    control_passes="the rule is upstream's own",
 )
 
 R63_GROUP = Case(
@@ -100,6 +101,7 @@ R63_GROUP = Case(
     source=("S000 selectLlamaServerPlacement",),
     scenario=Scenario(gpus=(12, 18), models={"a": 20}, requests=(Request(),)),
     requires=_on_both,
+    control_passes="the rule is upstream's own",
 )
 
 R63_SECOND = Case(
@@ -113,6 +115,7 @@ R63_SECOND = Case(
         requests=(Request(model="a"), Request(model="b", at=5), Request(model="a", at=10)),
     ),
     requires=_one_each,
+    control_passes="the rule is upstream's own",
 )
 
 
@@ -137,6 +140,7 @@ R64 = Case(
         requests=(Request(model="a"), Request(model="b", at=5)),
     ),
     requires=_ram_counts_once,
+    control_passes="the rule is upstream's own",
 )
 
 
@@ -173,6 +177,7 @@ R65 = Case(
         ),
     ),
     requires=_still_on_the_gpu,
+    control_passes="a look that fails keeps the last good answer there, too",
 )
 
 R65_VANISHED = Case(
@@ -194,6 +199,7 @@ R65_VANISHED = Case(
         ),
     ),
     requires=_found_again,
+    control_passes="it knows its runners by their GPU, too",
 )
 
 

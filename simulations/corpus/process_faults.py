@@ -77,6 +77,7 @@ R78_LATE = Case(
         ),
     ),
     requires=_told_once,
+    control_passes="it sees the exit, too",
 )
 
 

@@ -157,6 +157,7 @@ R70 = Case(
         faults=(Fault(at=5, what=What.CLOSE), Fault(at=7, what=What.END)),
     ),
     requires=_does_not_wait_for_readers,
+    control_passes="it kills its children first; what waited for the client was the web server in front of ours",
 )
 
 
