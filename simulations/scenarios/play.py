@@ -19,6 +19,7 @@ from simulations.world.behaviour import Behaviour
 from simulations.world.clients import Client, Script
 from simulations.world.guard import WedgedError
 from simulations.world.hardware import GIB, SimulatedHardware
+from simulations.world.loop import sleep, sleep_until
 from simulations.world.system import OURS, System
 from simulations.world.world import EFFECTIVELY_FOR_EVER, World, running
 from trio_ollama.scheduler.core.values import FOREVER
@@ -110,18 +111,19 @@ async def _play(world: World, scenario: Scenario, run: Run) -> None:
     async with trio.open_nursery() as nursery:
         for fault in sorted(scenario.faults, key=lambda fault: fault.at):
             nursery.start_soon(_strike, world, fault, run.schedule, name=f"fault {fault.what}")
-        await trio.sleep_until(scenario.last)
+        await sleep_until(scenario.last)
     _heal(world, scenario)
     with trio.move_on_after(patience(scenario)):
         await trio.lowlevel.checkpoint()
         for client in world.clients:
-            await client.ended.wait()
+            if not client.ended.is_set():
+                await client.ended.wait()
     for client in world.clients:
         if not client.ended.is_set():
             run.broken.append(f"I21: {client.name} ({client.script.demand.model.name}) waits for ever")
         elif client.outcome is None:
             run.broken.append(f"I09: {client.name} has no outcome")
-    await trio.sleep(EFFECTIVELY_FOR_EVER)
+    await sleep(EFFECTIVELY_FOR_EVER)
     run.broken += [f"I24: {left} left" for left in _left(world, scenario)]
     await _shut_down(world, scenario, run)
 
@@ -147,7 +149,7 @@ def _client(world: World, name: str, request: Request) -> Client:
 
 
 async def _strike(world: World, fault: Fault, schedule: int) -> None:
-    await trio.sleep_until(fault.at)
+    await sleep_until(fault.at)
     if fault.stepwise and schedule:
         trio.lowlevel.add_instrument(_Step(schedule, partial(_harm, world, fault)))
     else:

@@ -136,12 +136,14 @@ class _Draw:
         kind = random.random()
         batch, only_loads = kind < self.batches, kind > 0.97
         leaves = at + random.choice((0.0, *[random.expovariate(1 / self.patience) for _ in range(5)]))
+        late = random.choice((0, 0, 0, 1, 2, 4))
         context = random.choice(self.automatic)
+        leaving = random.random() < self.leave
         return Request(
             model=model,
             at=at,
-            leaves=self.instant(leaves) if random.random() < self.leave else None,
-            late=random.choice((0, 0, 0, 1, 2, 4)),
+            leaves=self.instant(leaves) if leaving else None,
+            late=late if leaving else 0,
             tokens=0 if batch or only_loads else random.randint(1, self.longest),
             inputs=random.randint(1, 5) if batch else 0,
             pause=random.choice((0.5, 2.0)) if random.random() < self.slow else 0.0,

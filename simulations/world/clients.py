@@ -10,6 +10,8 @@ import trio
 
 from trio_ollama.scheduler import Demand, Lease, Scheduler
 
+from .loop import sleep, sleep_until
+
 __all__ = ["Client", "Outcome", "Script"]
 
 
@@ -62,7 +64,7 @@ class Client:
         self._finish = trio.Event()
 
     async def leave_late(self) -> None:
-        await trio.sleep_until(self.script.leaves)
+        await sleep_until(self.script.leaves)
         for _ in range(self.script.late):
             await trio.lowlevel.checkpoint()
         self.leave()
@@ -93,7 +95,7 @@ class Client:
     async def _play(self, scheduler: Scheduler) -> None:
         script = self.script
         if script.arrives > trio.current_time():
-            await trio.sleep_until(script.arrives)
+            await sleep_until(script.arrives)
         self.lease = lease = await scheduler.acquire(script.demand)
         try:
             self.granted_at, self.generation = trio.current_time(), lease.generation
@@ -106,7 +108,7 @@ class Client:
                     await lease.ask("/v1/embeddings", {"input": "text"})
                 self.got += 1
             if script.hold:
-                await trio.sleep(script.hold)
+                await sleep(script.hold)
             if script.holds:
                 await self._finish.wait()
         finally:
@@ -118,4 +120,4 @@ class Client:
                 self.streaming.set()
                 self.got += sum(not event.get("stop", True) for event in events)
                 if self.script.pause:
-                    await trio.sleep(self.script.pause)
+                    await sleep(self.script.pause)

@@ -9,6 +9,8 @@ import trio
 
 from trio_ollama.hardware.contract import CPU, DeviceReport, MemoryReport
 
+from .loop import sleep
+
 __all__ = ["GIB", "SimulatedHardware"]
 
 GIB = 1 << 30
@@ -104,7 +106,7 @@ class SimulatedHardware:
 
     async def _query(self) -> None:
         self.queries += 1
-        await trio.sleep(self.query_time)
+        await sleep(self.query_time)
         if self.error is not None:
             raise self.error
 

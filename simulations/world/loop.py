@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any, Final
 
+import trio
 import trio.abc
 
 from .guard import Guard
 
-__all__ = ["JumpingClock", "NoIo"]
+__all__ = ["JumpingClock", "NoIo", "Sleepers", "sleep", "sleep_until"]
 
 LONG: Final = 1e9
 """Seconds; trio cuts it to what it needs to wake who waits for all others to be blocked."""
@@ -30,6 +32,9 @@ class JumpingClock(trio.abc.Clock):
     def __init__(self, at_rest: Callable[[], None]) -> None:
         self._at_rest = at_rest
         self._now = 0.0
+        self._alarms: list[tuple[float, int, _Alarm]] = []
+        """A heap, by instant and then by number."""
+        self._number = 0
         self.runner: Any = None
         """trio's; nothing moves without it."""
         self.guard: Guard | None = None
@@ -48,11 +53,101 @@ class JumpingClock(trio.abc.Clock):
         if runner.waiting_for_idle or runner.entry_queue.queue:
             return LONG
         self._at_rest()
+        alarms = self._alarms
+        if alarms:
+            deadline = min(deadline, alarms[0][0])
         if deadline < math.inf:
             self._now = deadline
+            while alarms and alarms[0][0] <= deadline:
+                heappop(alarms)[2].ring()
         elif self.guard is not None:
             self.guard.everybody_waits()
         return 0
+
+    def set_alarm(self, at: float, alarm: _Alarm) -> None:
+        self._number += 1
+        heappush(self._alarms, (at, self._number, alarm))
+
+
+class _Alarm:
+    """Wakes a task once, unless it has stopped waiting."""
+
+    __slots__ = ("task",)
+
+    def __init__(self) -> None:
+        self.task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
+
+    def ring(self) -> None:
+        task, self.task = self.task, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    async def wait(self) -> None:
+        def abort(raise_cancel: object) -> trio.lowlevel.Abort:
+            self.task = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+
+class Sleepers:
+    """Tasks that sleep, each for a time of its own, until all of them are woken for good.
+
+    As a deadline around the wait for an event, at a third of its price: a scope that ends by its deadline is the most
+    expensive thing in trio's loop. On other clocks than ours it is just that.
+    """
+
+    def __init__(self) -> None:
+        self._woken = False
+        self._alarms: dict[_Alarm, None] = {}
+        self._event = trio.Event()
+
+    def wake(self) -> None:
+        """Nobody sleeps here any more."""
+        self._woken = True
+        self._event.set()
+        for alarm in list(self._alarms):
+            alarm.ring()
+
+    async def sleep(self, seconds: float) -> None:
+        if self._woken or seconds <= 0:
+            return await trio.lowlevel.checkpoint()
+        clock = _clock()
+        if not isinstance(clock, JumpingClock):
+            with trio.move_on_after(seconds):
+                await self._event.wait()
+            return None
+        alarm = _Alarm()
+        self._alarms[alarm] = None
+        if seconds < math.inf:
+            clock.set_alarm(clock.current_time() + seconds, alarm)
+        try:
+            await alarm.wait()
+        finally:
+            del self._alarms[alarm]
+
+
+async def sleep(seconds: float) -> None:
+    """`trio.sleep`, at a third of its price."""
+    await sleep_until(trio.current_time() + seconds)
+
+
+async def sleep_until(at: float) -> None:
+    clock = _clock()
+    if at <= clock.current_time():
+        await trio.lowlevel.checkpoint()
+    elif isinstance(clock, JumpingClock):
+        alarm = _Alarm()
+        if at < math.inf:
+            clock.set_alarm(at, alarm)
+        await alarm.wait()
+    else:
+        await trio.sleep_until(at)
+
+
+def _clock() -> trio.abc.Clock:
+    clock: trio.abc.Clock = trio.lowlevel.current_clock()
+    return clock
 
 
 class NoIo:

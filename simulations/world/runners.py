@@ -27,6 +27,7 @@ from trio_ollama.runners.contract import (
 
 from .behaviour import Behaviour
 from .hardware import GIB, SimulatedHardware
+from .loop import Sleepers, sleep
 
 __all__ = ["SimulatedCall", "SimulatedRunner", "SimulatedRunnerFactory"]
 
@@ -137,6 +138,8 @@ class SimulatedRunner:
         self._refused = False
         self._news = trio.Event()
         self.gone = trio.Event()
+        self._callers = Sleepers()
+        """Those that wait for an answer."""
         self._nursery: trio.Nursery | None = None
         self._watched = 0
         """How many wait for its end."""
@@ -192,7 +195,7 @@ class SimulatedRunner:
 
     async def ready(self, stall: float) -> LoadReport:
         if self.behaviour.ready_raises is not None:
-            await trio.sleep(self.behaviour.load_time)
+            await sleep(self.behaviour.load_time)
             raise self.behaviour.ready_raises
         stalls = self.behaviour.stalls_loading
         with trio.move_on_after(math.inf if stalls is None else stalls * self.behaviour.load_time + stall) as patience:
@@ -279,6 +282,7 @@ class SimulatedRunner:
         self._give_back()
         self._tell(f"process {self.pid} ends: {self._exit.describe()}")
         self.gone.set()
+        self._callers.wake()
         self._thawed.set()
         self._news.set()
         for call in list(self.unsettled):
@@ -301,13 +305,13 @@ class SimulatedRunner:
         how = self.behaviour
         if how.dies_loading == 0:
             return self.crash()
-        await trio.sleep(how.load_time / 2)
+        await sleep(how.load_time / 2)
         self._allocate()
         if how.dies_loading is not None or (how.surplus and self.overfull):
             return self.crash()
         if how.stalls_loading is not None:
             return
-        await trio.sleep(how.load_time / 2)
+        await sleep(how.load_time / 2)
         if how.serve_raises is not None:
             raise how.serve_raises
         self._refused = how.refuses_to_load is not None
@@ -317,7 +321,7 @@ class SimulatedRunner:
         self.loaded_at = trio.current_time()
         self._loaded.set()
         if how.dies_idle is not None:
-            await trio.sleep(how.dies_idle)
+            await sleep(how.dies_idle)
             self.crash()
 
     # -- calls ------------------------------------------------------------------------------------------------------
@@ -334,7 +338,7 @@ class SimulatedRunner:
             self._nursery.start_soon(self._settle, call, name=f"process {self.pid}: aborted call")
 
     async def _settle(self, call: SimulatedCall) -> None:
-        await trio.sleep(self.behaviour.settle_time or 0)
+        await sleep(self.behaviour.settle_time or 0)
         call.settle()
 
     def count_token(self) -> None:
@@ -435,12 +439,11 @@ class SimulatedCall:
 
     async def _wait(self, seconds: float, phase: str) -> None:
         """The child takes that long for its next answer, if it lives to give it."""
-        with trio.move_on_after(seconds):
-            await self._runner.gone.wait()
+        await self._runner._callers.sleep(seconds)
         if self._runner._hangs:
             await self._runner._thawed.wait()
         if self._runner.gone.is_set():
-            await trio.sleep(AUTOPSY_TIME)
+            await sleep(AUTOPSY_TIME)
             raise self._runner.died(phase)
 
     def _finish(self) -> None:

@@ -5,19 +5,26 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import ollama
 import pytest
 
+from tests.support.fake_nvml import GIB, NO_COMPILER, build, compiler
+from tests.support.gpu_daemon import GpuDaemon
 from tests.support.real_daemon import RealDaemon
 from tests.support.store_fixture import OllamaStore
 from tests.support.tiny_gguf import write_tiny_gguf
 
 StartDaemon = Callable[..., RealDaemon]
+StartGpuDaemon = Callable[..., GpuDaemon]
 
 ONE_THREAD = {"num_thread": 1}
 """Parameters of all models here. Threads of llama.cpp spin while they wait for each other: with as many of them as
 cores, a machine that does anything else makes each token take a time slice or two."""
+
+LARGE = 13 * 10**9
+"""Bytes of the large models on machines with simulated GPUs."""
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +55,28 @@ def start_daemon(store: Path) -> Iterator[StartDaemon]:
 
         def start(**variables: str) -> RealDaemon:
             return stack.enter_context(RealDaemon(store, **variables))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def gpu_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the driver library of simulated GPUs."""
+    if compiler() is None:
+        pytest.skip(NO_COMPILER)
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def start_gpu_daemon(tmp_path: Path, gpu_library: Path) -> Iterator[StartGpuDaemon]:
+    """Starts the daemon on a machine with simulated GPUs: two of 24 GiB unless told otherwise, with three models of
+    which one fits on a GPU but not two, and a small one. Arguments are those of `GpuDaemon`."""
+    models = {"one": LARGE, "two": LARGE, "three": LARGE, "small": GIB}
+    with contextlib.ExitStack() as stack:
+
+        def start(**arguments: Any) -> GpuDaemon:
+            arguments = {"models": models, **arguments}
+            return stack.enter_context(GpuDaemon(tmp_path, gpu_library, **arguments))
 
         yield start
 

@@ -35,7 +35,7 @@ def write_gpu_runner(folder: Path) -> Path:
     """Make an executable `llama-server` in `folder`."""
     binary = folder / "llama-server"
     root = Path(__file__).parents[2]
-    binary.write_text(f'#!/bin/sh\nPYTHONPATH="{root}" exec "{sys.executable}" -P -m tests.support.gpu_runner "$@"\n')
+    binary.write_text(f'#!/bin/sh\nPYTHONPATH="{root}:$PYTHONPATH" exec "{sys.executable}" -P -m tests.support.gpu_runner "$@"\n')
     binary.chmod(0o755)
     return binary
 
