@@ -21,7 +21,7 @@ ARROWS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "durations": (),
         "settings": ("durations",),
         "hardware": ("settings",),
-        "runners": ("settings",),
+        "runners": ("settings", "hardware.contract"),
         "models": ("settings", "durations"),
         "scheduler.core": (),
         "scheduler": ("scheduler.core", "runners.contract", "hardware.contract"),

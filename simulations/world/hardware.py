@@ -38,13 +38,21 @@ class SimulatedHardware:
         self.queries = 0
         self.vanished: set[str] = set()
         """In no report (R65)."""
+        self.lost: set[str] = set()
+        """Reported as such, and not to be used (R65)."""
+        self.tells_processes = False
+        """The driver says who holds what (R31)."""
+        self._holders: dict[str, dict[int, list[tuple[float, int]]]] = {}
         self._foreign: dict[str, int] = {}
         """Bytes that other programs hold."""
 
     # -- what processes do ----------------------------------------------------------------------------------------
 
-    def take(self, id_: str, amount: int) -> None:
-        """Somebody allocates `amount` bytes (negative: gives them back); foreign programs do it, too."""
+    def take(self, id_: str, amount: int, pid: int | None = None) -> None:
+        """Somebody allocates `amount` bytes (negative: gives them back); foreign programs do it, too, unnamed."""
+        if pid is not None:
+            held = self._holders.setdefault(id_, {}).setdefault(pid, [(float("-inf"), 0)])
+            held.append((trio.current_time(), held[-1][1] + amount))
         for taken in (id_, CPU) if self.integrated and id_ != CPU else (id_,):
             history = self._history[taken]
             history.append((trio.current_time(), history[-1][1] + amount))
@@ -61,6 +69,7 @@ class SimulatedHardware:
         self.lag, self.query_time, self.error = 0.0, 0.0, None
         self.failing = self.silent = self.memory_failing = False
         self.vanished.clear()
+        self.lost.clear()
         for id_, held in list(self._foreign.items()):
             self.take_away(id_, -held)
 
@@ -93,6 +102,7 @@ class SimulatedHardware:
                 None if self.silent else self._reported_free(id_),
                 compute=(9, 0),
                 integrated=self.integrated,
+                trouble="lost" if id_ in self.lost else "",
             )
             for id_, total in self._totals.items()
             if id_ != CPU and id_ not in self.vanished
@@ -104,6 +114,15 @@ class SimulatedHardware:
             return None
         return MemoryReport(self._totals[CPU], self._reported_free(CPU))
 
+    async def processes(self, device: str) -> Mapping[int, int | None] | None:
+        if not self.tells_processes or device not in self._totals or device in self.vanished | self.lost:
+            return None
+        await self._query()
+        if self.failing:
+            return None
+        shown = {pid: self._shown(held) for pid, held in self._holders.get(device, {}).items()}
+        return {pid: amount for pid, amount in shown.items() if amount}
+
     async def _query(self) -> None:
         self.queries += 1
         await sleep(self.query_time)
@@ -111,6 +130,8 @@ class SimulatedHardware:
             raise self.error
 
     def _reported_free(self, id_: str) -> int:
-        history = self._history[id_]
-        shown = bisect_right(history, (trio.current_time() - self.lag, 1 << 80)) - 1
-        return max(0, self._totals[id_] - history[shown][1])
+        return max(0, self._totals[id_] - self._shown(self._history[id_]))
+
+    def _shown(self, history: list[tuple[float, int]]) -> int:
+        """What reports show of it: it was so a lag ago."""
+        return history[bisect_right(history, (trio.current_time() - self.lag, 1 << 80)) - 1][1]

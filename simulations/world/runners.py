@@ -292,13 +292,13 @@ class SimulatedRunner:
         self._allocated = True
         self.overfull = self._hardware.short_of(self._footprint, in_truth=True)
         for id_, amount in self._footprint.items():
-            self._hardware.take(id_, amount)
+            self._hardware.take(id_, amount, self.pid)
 
     def _give_back(self) -> None:
         if self._allocated:
             self._allocated = False
             for id_, amount in self._footprint.items():
-                self._hardware.take(id_, -amount)
+                self._hardware.take(id_, -amount, self.pid)
 
     async def _work(self) -> None:
         """The load and, after it, whatever the process does by itself."""

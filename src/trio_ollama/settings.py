@@ -97,6 +97,10 @@ VARIABLES: Final = (
     Variable("TRIO_OLLAMA_PROMPT_CACHE", "0MiB", "Memory for cached prompts in each runner; a bare number is in MiB"),
     Variable("TRIO_OLLAMA_MAX_BODY", "128MiB", "Largest JSON request body; a bare number is in bytes"),
     Variable("CUDA_VISIBLE_DEVICES", "unset", "NVIDIA GPUs to use, by number or UUID; empty: none"),
+    Variable("ROCR_VISIBLE_DEVICES", "unset", "AMD GPUs to use with ROCm, by number or UUID"),
+    Variable("HIP_VISIBLE_DEVICES", "unset", "AMD GPUs to use with ROCm, by number among those of the variable above"),
+    Variable("GGML_VK_VISIBLE_DEVICES", "unset", "GPUs to use with Vulkan, by number"),
+    Variable("OLLAMA_IGPU_ENABLE", "false", "Use integrated GPUs of ROCm and Vulkan, too"),
 )
 """All variables in the order of `--help`; a test checks that none is missing and none idle."""
 
@@ -173,6 +177,10 @@ class Settings:
     """Bytes."""
     cuda_visible_devices: str | None = None
     """None shows all GPUs, an empty text none."""
+    rocr_visible_devices: str | None = None
+    hip_visible_devices: str | None = None
+    vulkan_visible_devices: str | None = None
+    igpu_enable: bool = False
     warnings: tuple[str, ...] = ()
     """One text for each value that was wrong and replaced; for the log."""
 
@@ -220,6 +228,10 @@ class Settings:
             max_body=read.size("TRIO_OLLAMA_MAX_BODY", 128 * MIB, bare=1),
             # Not trimmed to "unset" when empty: CUDA takes the empty value for "no GPU".
             cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
+            rocr_visible_devices=environ.get("ROCR_VISIBLE_DEVICES"),
+            hip_visible_devices=environ.get("HIP_VISIBLE_DEVICES"),
+            vulkan_visible_devices=environ.get("GGML_VK_VISIBLE_DEVICES"),
+            igpu_enable=bool(read.boolean("OLLAMA_IGPU_ENABLE")),
             warnings=tuple(read.warnings),
         )
 

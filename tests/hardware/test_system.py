@@ -102,10 +102,48 @@ def test_version_1(tree: Tree) -> None:
     assert tree.read() == MemoryReport(total=350, free=50, swap_free=50)
 
 
+def test_the_limit_above_which_the_kernel_throttles_counts(tree: Tree) -> None:
+    tree.own("0::/a")
+    tree.group("a", memory__max=400, memory__high=300, memory__current=250)
+    assert tree.read() == MemoryReport(total=300, free=50, swap_free=50)
+    tree.group("a", memory__max="max", memory__high="max")
+    assert tree.read() == MACHINE
+
+
+def test_swap_has_limits_of_its_own(tree: Tree) -> None:
+    tree.own("0::/a/b")
+    tree.group("a", memory__max="max", memory__swap__max=0)
+    assert tree.read() == MemoryReport(total=1000, free=600, swap_free=0)
+    tree.group("a", memory__swap__max=30, memory__swap__current=10)
+    assert tree.read() == MemoryReport(total=1000, free=600, swap_free=20)
+    tree.group("a", memory__swap__max="max")
+    tree.group("a/b", memory__max=500, memory__current=0, memory__swap__max=40, memory__swap__current=90)
+    assert tree.read() == MemoryReport(total=500, free=500, swap_free=0)
+
+
+def test_whoever_limits_is_named(tree: Tree) -> None:
+    tree.own("0::/a/b")
+    tree.group("a", memory__max=500, memory__current=450)
+    tree.group("a/b", memory__max=2000, memory__current=450)
+    assert (tree.read() or MACHINE).limited_by == "/a"
+    tree.group("", memory__max=300, memory__current=0)
+    assert (tree.read() or MACHINE).limited_by == "/"
+    tree.own()
+    assert (tree.read() or MACHINE).limited_by == ""
+
+
+def test_groups_may_have_any_name(tree: Tree) -> None:
+    tree.own("0::/größe")
+    tree.group("größe", memory__max=500, memory__current=450)
+    assert tree.read() == MemoryReport(total=500, free=50, swap_free=50)
+
+
 @pytest.mark.parametrize(
     "files",
     [
         {"memory__max": "many"},
+        {"memory__max": "400", "memory__current": "1", "memory__high": "x"},
+        {"memory__max": "400", "memory__current": "1", "memory__swap__max": "x"},
         {"memory__max": "400"},  # a limit, but no usage
         {"memory__max": "400", "memory__current": ""},
         {"memory__max": "400", "memory__current": "1", "memory__stat": "inactive_file x"},

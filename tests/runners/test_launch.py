@@ -116,10 +116,33 @@ def test_environment() -> None:
     assert keyed["LLAMA_API_KEY"] == "ours"
 
 
-@pytest.mark.parametrize(("devices", "value"), [((), ""), (("GPU-a", "GPU-b"), "GPU-a,GPU-b")])
-def test_visible_devices(devices: tuple[str, ...], value: str) -> None:
-    spec = LaunchSpec(**BASE, visible_devices=devices)
-    assert child_environment({"CUDA_VISIBLE_DEVICES": "7"}, spec, SOCKET, "/x")["CUDA_VISIBLE_DEVICES"] == value
+HIDDEN_VULKAN = {"GGML_VK_VISIBLE_DEVICES": "-1"}
+HIDDEN_ROCM = {"ROCR_VISIBLE_DEVICES": "-1"}
+
+
+@pytest.mark.parametrize(
+    ("devices", "filters"),
+    [
+        ((), {"CUDA_VISIBLE_DEVICES": "", **HIDDEN_ROCM, **HIDDEN_VULKAN}),
+        (("GPU-a", "GPU-b"), {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b", **HIDDEN_ROCM, **HIDDEN_VULKAN}),
+        (("MIG-a",), {"CUDA_VISIBLE_DEVICES": "MIG-a", **HIDDEN_ROCM, **HIDDEN_VULKAN}),
+        (("cuda:1",), {"CUDA_VISIBLE_DEVICES": "1", **HIDDEN_ROCM, **HIDDEN_VULKAN}),
+        (("vulkan:0",), {"CUDA_VISIBLE_DEVICES": "", **HIDDEN_ROCM, "GGML_VK_VISIBLE_DEVICES": "0"}),
+        # ROCm takes CUDA's variable for its own: even an empty one would hide everything.
+        (("rocm:0", "rocm:GPU-x"), {"ROCR_VISIBLE_DEVICES": "0,GPU-x", **HIDDEN_VULKAN}),
+        (("metal:0",), {"CUDA_VISIBLE_DEVICES": "", **HIDDEN_ROCM, **HIDDEN_VULKAN}),
+    ],
+)
+def test_a_child_sees_its_devices_and_none_of_another_library(
+    devices: tuple[str, ...], filters: dict[str, str]
+) -> None:
+    inherited = {"CUDA_VISIBLE_DEVICES": "7", "HIP_VISIBLE_DEVICES": "7", "ROCR_VISIBLE_DEVICES": "7"}
+    child = child_environment(inherited, LaunchSpec(**BASE, visible_devices=devices), SOCKET, "/x")
+    names = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"}
+    if filters["ROCR_VISIBLE_DEVICES"] != "-1":
+        names.add("HIP_VISIBLE_DEVICES")
+    assert {name: child[name] for name in names if name in child} == filters
+    assert child["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
 def test_no_filter_leaves_the_inherited_one() -> None:

@@ -40,6 +40,9 @@ SHARED = {"integrated": True}
         (PAIR, 8, {}, (["1"], 0, "single")),
         (PAIR, 8, {"spread": True}, (["0", "1"], None, "group")),
         ([cuda("0", 10), cuda("1", 18), rocm("2", 12)], 30, {}, (["0", "1"], None, "group")),
+        # CUDA shows a process only one part of a GPU.
+        ([cuda("0", 10, alone=True), cuda("1", 18, alone=True)], 8, {"spread": True}, (["1"], None, "group")),
+        ([cuda("0", 10, alone=True), cuda("1", 18)], 24, {}, (["1"], None, "group")),
         ([cuda("0", 10), rocm("r0", 20), rocm("r1", 24)], 8, {"main_gpu": 1}, (["r1"], 0, "main_gpu")),
         (
             [cuda("i", 32, **SHARED), rocm("d", 16)],

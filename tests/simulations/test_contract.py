@@ -47,3 +47,22 @@ async def test_a_child_works_for_more_calls_than_it_has_slots_only_if_it_is_aske
         async with runner.stream("/completion", {}), runner.stream("/completion", {}):
             assert runner.most_at_once == 2
         nursery.cancel_scope.cancel()
+
+
+async def test_the_simulated_driver_names_processes_as_the_real_one_does(mock_clock: MockClock) -> None:
+    """`Hardware.processes`, see also `tests/hardware/test_nvml.py`: nobody can say, or bytes by pid."""
+    hardware = SimulatedHardware({"GPU-0": 100})
+    assert await hardware.processes("GPU-0") is None
+    hardware.tells_processes = True
+    assert await hardware.processes("GPU-1") is None
+    assert await hardware.processes("GPU-0") == {}
+    hardware.take("GPU-0", 10, pid=7)
+    hardware.take("GPU-0", 5, pid=8)
+    hardware.take("GPU-0", 3)
+    assert await hardware.processes("GPU-0") == {7: 10, 8: 5}
+    hardware.take("GPU-0", -10, pid=7)
+    assert await hardware.processes("GPU-0") == {8: 5}
+    hardware.lost.add("GPU-0")
+    assert await hardware.processes("GPU-0") is None
+    [report] = await hardware.devices() or ()
+    assert report.trouble

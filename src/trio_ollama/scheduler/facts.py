@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 import trio
 
-from trio_ollama.hardware.contract import CPU, DeviceReport, Hardware, MemoryReport
+from trio_ollama.hardware.contract import CPU, DeviceReport, Hardware, MachineReport, MemoryReport
 
 from .core.values import DeviceFacts
 
@@ -31,8 +32,8 @@ class HardwareFacts:
         self._overhead = overhead
         self._deadline = deadline
         self._gpus: tuple[DeviceReport, ...] | None = None
-        """None: no query has succeeded yet, so nobody knows whether there are any."""
-        self._memory = UNKNOWN_MEMORY
+        """Also those that are not used. None: no query has succeeded yet, so nobody knows whether there are any."""
+        self._memory: MemoryReport | None = None
         self._asked = 0
         self._answered = 0
 
@@ -55,11 +56,22 @@ class HardwareFacts:
             self._memory = memory or self._memory
             if gpus is not None:
                 known = {gpu.id: gpu for gpu in self._gpus or ()}
+                if self._gpus is not None:
+                    _tell(gpus, known)
                 self._gpus = tuple(_with_free(gpu, known.get(gpu.id)) for gpu in gpus)
         return self.facts()
 
+    async def processes(self, device: str) -> Mapping[int, int | None] | None:
+        """Who holds what on a GPU, see `Hardware.processes`; None if there is no answer in time."""
+        try:
+            with trio.move_on_after(self._deadline):
+                return await self._hardware.processes(device)
+        except Exception:
+            log.exception("a query of the processes on %s failed", device)
+        return None
+
     def facts(self) -> tuple[DeviceFacts, ...]:
-        """The last good values: GPUs in the driver's order, then RAM."""
+        """The last good values: GPUs that can be used, in the driver's order, then RAM."""
         gpus = (
             DeviceFacts(
                 gpu.id,
@@ -70,14 +82,35 @@ class HardwareFacts:
                 gpu.integrated,
                 gpu.compute,
                 gpu.driver,
+                alone=gpu.alone,
             )
             for gpu in self._gpus or ()
+            if not gpu.trouble
         )
-        return (*gpus, DeviceFacts(CPU, self._memory.total, self._memory.free, library="cpu"))
+        memory = self._memory or UNKNOWN_MEMORY
+        return (*gpus, DeviceFacts(CPU, memory.total, memory.free, library="cpu"))
+
+    def report(self) -> MachineReport:
+        """The last good values, also of what is not used, and why."""
+        return MachineReport(self._gpus, self._memory)
 
 
 def _with_free(gpu: DeviceReport, before: DeviceReport | None) -> DeviceReport:
     """A report without a free figure keeps the one before."""
-    if gpu.free is not None or before is None or before.free is None:
+    if gpu.free is not None or gpu.trouble or before is None or before.free is None:
         return gpu
     return replace(gpu, free=before.free)
+
+
+def _tell(gpus: Sequence[DeviceReport], known: Mapping[str, DeviceReport]) -> None:
+    """A GPU that goes, or comes back, is no secret: models move without anybody having asked for it (R65)."""
+    for gpu in gpus:
+        before = known.get(gpu.id)
+        if gpu.trouble and (before is None or before.trouble != gpu.trouble):
+            log.warning("%s (%s) is not used any more: %s", gpu.id, gpu.name, gpu.trouble)
+        elif not gpu.trouble and (before is None or before.trouble):
+            log.info("%s (%s) can be used", gpu.id, gpu.name)
+    ids = {gpu.id for gpu in gpus}
+    for id_, before in known.items():
+        if id_ not in ids:
+            log.warning("%s (%s) is not reported any more", id_, before.name)

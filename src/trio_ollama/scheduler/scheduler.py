@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import trio
 
-from trio_ollama.hardware.contract import Hardware
+from trio_ollama.hardware.contract import Hardware, MachineReport
 from trio_ollama.runners.contract import OpenCall, RunnerDiedError, RunnerFactory
 
 from .core import effects as ef
@@ -154,6 +154,10 @@ class Scheduler:
     def devices(self) -> Sequence[DeviceFacts]:
         """The machine as last measured."""
         return self.fleet.devices
+
+    def machine(self) -> MachineReport:
+        """The machine as last measured, with the devices that are not used, and why; for people."""
+        return self._facts.report()
 
     # -- shutdown -------------------------------------------------------------------------------------------------
 
@@ -293,6 +297,10 @@ class Scheduler:
         self.step(lambda now: self.fleet.report(devices, started, now))
         self._announce_all()
         return devices
+
+    async def processes(self, device: str) -> Mapping[int, int | None] | None:
+        """Bytes by pid on a GPU, as its driver says; None if it does not."""
+        return await self._facts.processes(device)
 
     async def _measure(self) -> None:
         while True:

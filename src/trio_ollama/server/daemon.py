@@ -21,16 +21,17 @@ from pathlib import Path
 import trio
 
 from trio_ollama import OLLAMA_API_VERSION, __version__
+from trio_ollama.hardware.describe import machine_lines
 from trio_ollama.hardware.machine import Machine
 from trio_ollama.models.errors import ModelsError
 from trio_ollama.models.metadata_cache import MetadataCache
 from trio_ollama.models.store import Store
 from trio_ollama.runners.contract import RunnerFactory, SpawnError
-from trio_ollama.runners.llama_server.factory import runner_factory
+from trio_ollama.runners.llama_server.factory import LlamaServerFactory, runner_factory
 from trio_ollama.scheduler import Limits as SchedulerLimits
 from trio_ollama.scheduler import Policy, Scheduler
 from trio_ollama.scheduler.core.context import default_context
-from trio_ollama.scheduler.core.events import Event, human_bytes
+from trio_ollama.scheduler.core.events import Event
 from trio_ollama.scheduler.core.memory import total_vram
 from trio_ollama.scheduler.scheduler import log_event
 from trio_ollama.server.app import create_app
@@ -83,7 +84,7 @@ async def run_daemon(settings: Settings, record: Path | None = None) -> None:
         bound.close()
 
 
-async def _run(settings: Settings, bound: Bound, factory: RunnerFactory, recorder: Recorder | None) -> None:
+async def _run(settings: Settings, bound: Bound, factory: LlamaServerFactory, recorder: Recorder | None) -> None:
     def tell(event: Event) -> None:
         log_event(event)
         if recorder is not None:
@@ -92,8 +93,9 @@ async def _run(settings: Settings, bound: Bound, factory: RunnerFactory, recorde
     shutdown = trio.Event()
     store = Store(settings.models)
     policy = _policy(settings)
+    machine = Machine.from_settings(settings, factory.build)
     scheduler = Scheduler(
-        hardware=Machine.from_settings(settings),
+        hardware=machine,
         runners=factory,
         policy=policy,
         limits=_scheduler_limits(settings),
@@ -103,6 +105,7 @@ async def _run(settings: Settings, bound: Bound, factory: RunnerFactory, recorde
     async with trio.open_nursery() as root:
         await root.start(watch_signals, shutdown, root.cancel_scope, name="signals")
         await trio.to_thread.run_sync(_tidy, store, settings.noprune)
+        await _prepare(machine, shutdown)
         await root.start(scheduler.run, name="scheduler")
         root.start_soon(_close, shutdown, scheduler, settings.drain_timeout, name="closing")
         context = settings.context_length or default_context(total_vram(scheduler.devices()))
@@ -126,6 +129,19 @@ async def _run(settings: Settings, bound: Bound, factory: RunnerFactory, recorde
         await scheduler.stop_all()
         root.cancel_scope.cancel("shut down")
     logger.info("stopped")
+
+
+async def _prepare(machine: Machine, shutdown: trio.Event) -> None:
+    """Know the machine before anybody plans with it. A build that hangs does not hold up a signal."""
+    async with trio.open_nursery() as nursery:
+
+        async def give_up() -> None:
+            await shutdown.wait()
+            nursery.cancel_scope.cancel("shutting down")
+
+        nursery.start_soon(give_up, name="start: signals")
+        await machine.prepare()
+        nursery.cancel_scope.cancel("done")
 
 
 async def _close(shutdown: trio.Event, scheduler: Scheduler, drain: float) -> None:
@@ -175,14 +191,8 @@ def _scheduler_limits(settings: Settings) -> SchedulerLimits:
 
 
 def _announce(settings: Settings, bound: Bound, scheduler: Scheduler, factory: RunnerFactory) -> None:
-    for device in scheduler.devices():
-        logger.info(
-            "device %s (%s): %s, %s free",
-            device.id,
-            device.library,
-            human_bytes(device.total),
-            human_bytes(device.reported_free),
-        )
+    for level, line in machine_lines(scheduler.machine()):
+        logger.log(level, "%s", line)
     logger.info("models in %s", settings.models)
     logger.info("runner: %s", factory.describe())
     for address in bound.texts:

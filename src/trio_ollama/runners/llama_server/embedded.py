@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+from pathlib import Path
 from typing import Any
 
+from trio_ollama.hardware.contract import RunnerDevice
 from trio_ollama.runners.contract import LaunchSpec
+from trio_ollama.runners.llama_server import probe
+from trio_ollama.runners.llama_server.devices import embedded_devices
 from trio_ollama.runners.llama_server.endpoint import Endpoint
 
 __all__ = ["LOG_VERBOSITY", "Embedded", "batch", "parameters"]
@@ -27,6 +32,16 @@ class Embedded:
 
     def interpreter(self) -> list[str]:
         return [sys.executable, "-P"]
+
+    def devices_command(self) -> list[str]:
+        return [*self.interpreter(), probe.__file__]
+
+    def parse_devices(self, text: str) -> tuple[RunnerDevice, ...]:
+        return embedded_devices(text)
+
+    def files(self) -> Path:
+        spec = importlib.util.find_spec("xllamacpp")
+        return Path(spec.origin if spec is not None and spec.origin else "xllamacpp").parent
 
 
 def parameters(spec: LaunchSpec, endpoint: Endpoint) -> dict[str, Any]:

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trio_ollama.hardware.contract import RunnerDevice
 from trio_ollama.runners.contract import LaunchSpec
+from trio_ollama.runners.llama_server.devices import listed_devices
 from trio_ollama.runners.llama_server.embedded import LOG_VERBOSITY, batch
 from trio_ollama.runners.llama_server.endpoint import Endpoint
 
@@ -31,6 +33,15 @@ class External:
 
     def interpreter(self) -> list[str]:
         return [sys.executable, "-P", "-E", "-S"]
+
+    def devices_command(self) -> list[str]:
+        return [str(self._binary), "--list-devices"]
+
+    def parse_devices(self, text: str) -> tuple[RunnerDevice, ...]:
+        return listed_devices(text)
+
+    def files(self) -> Path:
+        return self._binary
 
 
 def flags(spec: LaunchSpec, endpoint: Endpoint) -> list[str]:

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from trio_ollama.hardware.contract import RunnerBuild
 from trio_ollama.runners.contract import LaunchSpec, SpawnError
 from trio_ollama.runners.llama_server import child
+from trio_ollama.runners.llama_server.devices import Build, Question
 from trio_ollama.runners.llama_server.directory import ChildDirectory, sweep
 from trio_ollama.runners.llama_server.embedded import Embedded
 from trio_ollama.runners.llama_server.endpoint import Endpoint
@@ -26,17 +28,13 @@ __all__ = ["Kind", "LlamaServerFactory", "choose_kind", "runner_factory"]
 logger = logging.getLogger(__name__)
 
 
-class Kind(Protocol):
+class Kind(Question, Protocol):
     """Embedded or external."""
 
     def describe(self) -> str: ...
 
     def launch(self, spec: LaunchSpec, endpoint: Endpoint) -> dict[str, Any]:
         """What `child.py` is told to become, as JSON."""
-        ...
-
-    def interpreter(self) -> list[str]:
-        """The Python that runs `child.py`."""
         ...
 
 
@@ -46,6 +44,8 @@ class LlamaServerFactory:
     def __init__(self, kind: Kind, directory: ChildDirectory) -> None:
         self._kind = kind
         self._directory = directory
+        self.build: RunnerBuild = Build(kind)
+        """What the children are started from: it knows the devices that they can use."""
 
     def describe(self) -> str:
         return self._kind.describe()

@@ -31,7 +31,7 @@ def group_by_library(devices: Sequence[DeviceFacts]) -> tuple[tuple[DeviceFacts,
     groups: dict[str, list[DeviceFacts]] = {}
     for device in devices:
         if device.gpu:
-            groups.setdefault(device.library.lower(), []).append(device)
+            groups.setdefault(device.id if device.alone else device.library.lower(), []).append(device)
     return tuple(map(tuple, groups.values()))
 
 

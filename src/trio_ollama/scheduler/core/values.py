@@ -135,6 +135,8 @@ class DeviceFacts:
     integrated: bool = False
     compute: tuple[int, int] = (0, 0)
     driver: tuple[int, int] = (0, 0)
+    alone: bool = False
+    """No process can use it together with another one (a part of a GPU)."""
 
     @property
     def gpu(self) -> bool:
