@@ -12,7 +12,7 @@ from simulations.world.hardware import SimulatedHardware
 from trio_ollama.scheduler import Limits, Policy
 from trio_ollama.scheduler.core.events import RunnerGone
 from trio_ollama.scheduler.core.values import RAM, DeviceFacts
-from trio_ollama.scheduler.recovery import came_back, recover
+from trio_ollama.scheduler.recovery import Sighting, came_back, recover, sighting
 
 TWO_GPUS = {GPU: 24 * GIB, "GPU-1": 24 * GIB}
 BIG = {"big": 16 * GIB, "large": 16 * GIB, "wide": 16 * GIB}
@@ -87,6 +87,135 @@ async def test_nothing_to_wait_for(autojump_clock: MockClock) -> None:
     assert await how_long([10], held=0) == (0.0, 1)
     assert await how_long([10], integrated=True) == (0.0, 1)
     assert await how_long([None]) == (0.0, 1)
+
+
+PID = 7
+SEEN = Sighting(held=8, unexplained=2)
+Listed = dict[int, int | None] | None
+
+
+async def how_long_with_a_list(
+    looks: list[tuple[int, Listed]], *, seen: Sighting | None = SEEN, held: int = 8, started: int = 90
+) -> float:
+    """Seconds until the memory counts as back; each look finds free bytes of 100 and who holds what, the last for ever.
+
+    10 bytes were free when the process was stopped.
+    """
+    number = -1
+
+    async def query() -> list[DeviceFacts]:
+        nonlocal number
+        number = min(number + 1, len(looks) - 1)
+        return figures(looks[number][0])
+
+    async def processes(id_: str) -> Listed:
+        assert id_ == GPU
+        return looks[number][1]
+
+    begun = trio.current_time()
+    await recover(
+        {GPU: held},
+        {GPU: 10},
+        {GPU: started},
+        query,
+        limit=5.0,
+        poll=0.25,
+        pid=PID,
+        seen={} if seen is None else {GPU: seen},
+        processes=processes,
+    )
+    return trio.current_time() - begun
+
+
+async def test_a_process_that_is_still_listed_holds_its_memory(autojump_clock: MockClock) -> None:
+    """R31: what others give back meanwhile is not the runner's."""
+    assert await how_long_with_a_list([(90, {PID: 8})] * 4 + [(98, {})]) == 1.0
+    assert await how_long_with_a_list([(90, {PID: 8})]) == 5.0
+
+
+async def test_others_take_what_came_back(autojump_clock: MockClock) -> None:
+    """R32: free memory alone would never show it; the list explains where it went."""
+    others: Listed = {8: 80}
+    assert await how_long_with_a_list([(10, {**others, PID: 8}), (18, others)]) == 0.25
+    taken: Listed = {8: 88}
+    assert await how_long_with_a_list([(10, {**others, PID: 8}), (10, taken)]) == 0.25
+    assert await how_long_with_a_list([(10, taken)], seen=None) == 5.0  # without evidence
+
+
+async def test_a_list_that_is_quicker_than_the_figures(autojump_clock: MockClock) -> None:
+    """R35: the process is gone from the list, but the bytes that it held are nobody's yet."""
+    others: Listed = {8: 80}
+    assert await how_long_with_a_list([(10, others)] * 3 + [(18, others)]) == 0.75
+
+
+async def test_less_was_held_than_was_predicted(autojump_clock: MockClock) -> None:
+    """R34: without waiting for two equal looks."""
+    others: Listed = {8: 80}
+    assert await how_long_with_a_list([(18, others)], held=60) == 0.0
+
+
+async def test_a_list_without_figures_still_says_who_is_there(autojump_clock: MockClock) -> None:
+    unsaid = Sighting(held=None, unexplained=None)
+    assert await how_long_with_a_list([(90, {PID: None})] * 2 + [(90, {})], seen=unsaid) == 0.5
+    assert await how_long_with_a_list([(10, {}), (11, {9: None}), (17, {})], seen=unsaid) == 0.5
+
+
+async def test_without_a_list_free_memory_has_to_tell(autojump_clock: MockClock) -> None:
+    assert await how_long_with_a_list([(10, None), (18, None)]) == 0.25
+    assert await how_long_with_a_list([(10, {PID: 8}), (18, {PID: 8})], seen=None) == 0.25
+
+
+def test_a_process_that_is_not_listed_while_it_lives_proves_nothing_later() -> None:
+    (device, _) = figures(10)
+    assert sighting(PID, None, device) is None
+    assert sighting(PID, {8: 80}, device) is None  # the driver's pids are of another namespace, say
+    assert sighting(PID, {PID: 8, 8: 80}, device) == Sighting(8, 2)
+    assert sighting(PID, {PID: 8, 8: None}, device) == Sighting(8, None)
+    assert sighting(PID, {PID: None}, device) == Sighting(None, None)
+
+
+async def test_the_drivers_list_of_processes_ends_a_wait(autojump_clock: MockClock) -> None:
+    """R32: a foreign program takes at once what the runner gives back."""
+    for tells, how in ((False, "memory not seen back within 5 s"), (True, "memory back after 0.00 s")):
+        async with open_world() as world:
+            world.hardware.tells_processes = tells
+            await world.client("m").ended.wait()
+            await trio.sleep(10)
+            held = world.hardware.used(GPU)
+            world.scheduler.stop("m")
+            foreign = 999
+            world.hardware.take(GPU, held, foreign)
+            await trio.sleep(10)
+            assert [event.how for event in world.events if isinstance(event, RunnerGone)] == [how]
+            world.hardware.take(GPU, -held, foreign)
+            await world.quiesce()
+
+
+async def test_a_lost_gpu_gets_no_more_models_and_its_runner_is_judged_by_its_process(
+    autojump_clock: MockClock,
+) -> None:
+    """R65."""
+    async with open_world(TWO_GPUS, sizes=BIG) as world:
+        await world.client("big").ended.wait()
+        (runner,) = world.scheduler.fleet.runners.values()
+        (gpu,) = runner.placement.gpus
+        await trio.sleep(60)
+        world.hardware.lost.add(gpu)
+        await world.client("large").ended.wait()
+        assert [device.id for device in world.scheduler.devices()] == [
+            *(id_ for id_ in TWO_GPUS if id_ != gpu),
+            RAM,
+        ]
+        assert {report.id: report.trouble for report in world.scheduler.machine().gpus or ()}[gpu] == "lost"
+        placed = {runner.model.name: runner.placement.gpus for runner in world.scheduler.fleet.runners.values()}
+        assert placed["big"] == (gpu,)  # its process lives
+        assert gpu not in placed["large"]
+        begun = trio.current_time()
+        world.process("big").crash()
+        await trio.sleep(0.1)
+        assert "big" not in {runner.model.name for runner in world.scheduler.fleet.runners.values()}
+        assert trio.current_time() == begun + 0.1
+        await world.quiesce()
 
 
 async def test_only_loads_that_need_the_device_wait_for_it(autojump_clock: MockClock) -> None:

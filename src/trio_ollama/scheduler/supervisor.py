@@ -20,7 +20,7 @@ from .core.decisions import Because
 from .core.lifecycle import ALIVE, State
 from .core.values import MODELS, RAM
 from .launch import launch_spec
-from .recovery import recover
+from .recovery import Sighting, recover, sighting
 
 if TYPE_CHECKING:
     from .scheduler import Scheduler
@@ -45,6 +45,8 @@ class Supervisor:
         self._progress_at = -math.inf
         self._free_at_start = self._free()
         self._free_at_stop: Mapping[str, int] | None = None
+        self._seen: dict[str, Sighting] = {}
+        """By GPU, once it is loaded."""
         self._recovery = "its memory was not waited for"
 
     # -- asked by the scheduler, synchronously --------------------------------------------------------------------
@@ -107,6 +109,9 @@ class Supervisor:
                 self._scheduler.measure,
                 limit=self._limits.recovery,
                 poll=self._limits.recovery_poll,
+                pid=self.process.pid if self.process is not None else 0,
+                seen=self._seen,
+                processes=self._scheduler.processes,
             )
 
     async def _own_process(self) -> None:
@@ -175,7 +180,12 @@ class Supervisor:
             )
         )
         # The last look at free memory was before the load. A later stop compares with one that shows it (R31).
-        await self._scheduler.measure()
+        devices = {device.id: device for device in await self._scheduler.measure()}
+        for id_ in self.record.reservation:
+            if (device := devices.get(id_)) is not None and device.gpu:
+                seen = sighting(process.pid, await self._scheduler.processes(id_), device)
+                if seen is not None:
+                    self._seen[id_] = seen
 
     async def _keep_time(self) -> None:
         """Keep-alive while idle; and while somebody waits for its requests to end, the bound D on getting nothing.
