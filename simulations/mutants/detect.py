@@ -12,15 +12,15 @@ import resource
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, count
+from itertools import chain, count, zip_longest
 from time import process_time
 from typing import Final
 
 from simulations.explore.moments import disturbed
-from simulations.explore.sweep import cancels, ends, pairs, problems
+from simulations.explore.sweep import cancels, cancels_at_the_end, ends, pairs, problems
 from simulations.fleet.decisions import Violation
 from simulations.fleet.playback import play as play_fleet
-from simulations.scenarios import Request, Scenario
+from simulations.scenarios import Fault, Request, Scenario, What
 from simulations.scenarios.seeds import Spot, find
 from simulations.world.behaviour import Behaviour
 from trio_ollama.scheduler import Policy
@@ -47,6 +47,11 @@ SWEPT: Final = (
         models={"a": 16, "b": 16, "wide": 30},
         policy=Policy(num_parallel=2, overtakes=1),
         requests=(Request(), Request(model="b"), Request(model="wide", at=2.03), Request(at=2.05), Request(at=2.05)),
+    ),
+    Scenario(
+        models={"a": 16, "b": 16},
+        requests=(Request(at=1), Request(model="b", at=1), Request(at=1.1), Request(model="c", at=9)),
+        faults=(Fault(at=0.5, what=What.QUERY_TIME, amount=0.2),),
     ),
 )
 """Few clients, so that every step of every one can be met."""
@@ -75,12 +80,13 @@ def hunt(seconds: float = BUDGET) -> Catch | None:
 
 
 def _looks() -> Iterator[Look]:
-    turns = [_known_races(), _workloads(), _workloads(1), _sweeps(), _workloads(2), _workloads(3), _fleets()]
+    races, sweeps = _known_races(), [_sweep(number) for number in range(len(SWEPT))]
+    turns = [_aimed(), races, _workloads(), *sweeps, races, _fleets(), *sweeps]
     while turns:
         for source in tuple(turns):
             look = next(source, None)
             if look is None:
-                turns.remove(source)
+                turns = [other for other in turns if other is not source]
             else:
                 yield look
 
@@ -97,18 +103,31 @@ def _known_races() -> Iterator[Look]:
                 yield spot.text, case.judge(spot.play())
 
 
-def _workloads(first: int = 0) -> Iterator[Look]:
-    """Every fourth seed, in the two kinds of order by turns."""
-    for seed in count(first, 4):
-        spot = find(f"{seed}:{seed}:pct" if seed // 4 % 2 else str(seed))
+def _aimed() -> Iterator[Look]:
+    from .aimed import AIMED
+
+    for schedule in range(5):
+        for aimed in AIMED:
+            yield aimed.name, aimed.problems(schedule)
+
+
+def _workloads() -> Iterator[Look]:
+    """In the two kinds of order by turns."""
+    for seed in count():
+        spot = find(f"{seed}:{seed}:pct" if seed % 5 % 2 else str(seed))
         yield spot.text, spot.play().broken
 
 
-def _sweeps() -> Iterator[Look]:
-    for number, scenario in enumerate(SWEPT):
-        for moments in chain(cancels(scenario), ends(scenario), pairs(scenario, 200)):
+def _sweep(number: int) -> Iterator[Look]:
+    """Ends of the server and departures of clients, by turns."""
+    spot = Spot(f"sweep {number}", SWEPT[number])
+    before = spot.play()
+    yield spot.text, before.broken
+    plans = [ends(spot), cancels(spot), pairs(spot, 300), cancels_at_the_end(spot, 300)]
+    for moments in chain.from_iterable(zip_longest(*plans)):
+        if moments is not None:
             where = ",".join(map(str, moments))
-            yield f"sweep {number} at {where}", tuple(problems(disturbed(scenario, *moments)))
+            yield f"{spot.name} at {where}", tuple(problems(disturbed(spot, *moments), before))
 
 
 def _fleets() -> Iterator[Look]:

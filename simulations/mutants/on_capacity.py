@@ -56,6 +56,7 @@ MUTANTS: Final = (
         old="            self.now[MODELS] += 1",
         new="            pass",
         mistake="a load that was given up still counts towards the model limit in this pass (I14)",
+        survives="the next pass of the same step does not count it any more",
     ),
     Mutant(
         name="lag-ignored",

@@ -1,0 +1,144 @@
+"""Scenarios that random ones hardly meet, each with what has to come of it: written where a mutant had survived."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from simulations.corpus.requirements import answered
+from simulations.scenarios import Fault, Request, Run, Scenario, What, play
+from simulations.world.behaviour import Behaviour
+from simulations.world.world import World
+from trio_ollama.scheduler.core.events import LoadStarted
+
+__all__ = ["AIMED", "Aimed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aimed:
+    name: str
+    scenario: Scenario
+    requires: Callable[[Run], Iterator[str]] = lambda run: iter(())
+    interfere: Callable[[World], None] = lambda world: None
+
+    def problems(self, schedule: int = 0) -> list[str]:
+        """What is wrong with a run of it."""
+        run = play(self.scenario, schedule=schedule, interfere=self.interfere)
+        return [*run.broken, *self.requires(run)]
+
+
+def _kinds(run: Run, model: str) -> list[str]:
+    """How its loads were placed."""
+    return [event.kind for event in run.events if isinstance(event, LoadStarted) and event.model == model]
+
+
+def _not_single(run: Run) -> Iterator[str]:
+    if "single" in _kinds(run, "b"):
+        yield "I19: b is loaded onto a GPU that others have filled"
+
+
+def _no_others_go(run: Run) -> Iterator[str]:
+    first, second = run.processes[:2]
+    if first.ended_at is not None and first.ended_at <= second.started_at:
+        yield "R46: a had to go for layers that b would only have liked to have on the GPU"
+
+
+def _by(number: int, seconds: float) -> Callable[[Run], Iterator[str]]:
+    return lambda run: answered(run, number, by=seconds)
+
+
+def _stop_all_at(seconds: float) -> Callable[[World], None]:
+    """The server closes and stops all runners then, as it does when it is told to end."""
+
+    async def stop_all(world: World) -> None:
+        await trio.sleep(seconds)
+        world.scheduler.close()
+        await world.scheduler.stop_all()
+        assert world.rules is not None
+        world.rules.broken += [f"I25: process {process.pid} outlives the server" for process in world.factory.alive]
+
+    def interfere(world: World) -> None:
+        assert world._nursery is not None
+        world._nursery.start_soon(stop_all, world)
+
+    return interfere
+
+
+FILLED: Final = Fault(at=0, what=What.FOREIGN, target="GPU-0", amount=16)
+
+AIMED: Final = (
+    Aimed(
+        name="the server stops everything while a runner drains",
+        scenario=Scenario(
+            requests=(Request(hold=50), Request(at=60)), faults=(Fault(at=3, what=What.STOP, target="a"),)
+        ),
+        interfere=_stop_all_at(5),
+    ),
+    Aimed(
+        name="a look at the GPUs takes for ever",
+        scenario=Scenario(
+            requests=(Request(at=2), Request(model="b", at=50)),
+            faults=(Fault(at=1, what=What.QUERY_TIME, amount=1000),),
+        ),
+        requires=_by(0, 8),
+    ),
+    Aimed(
+        name="a process ends while somebody waits for a slow look at the GPUs",
+        scenario=Scenario(
+            requests=(Request(), Request(model="b", at=5)),
+            faults=(Fault(at=4, what=What.QUERY_TIME, amount=1), Fault(at=5.5, what=What.CRASH, target="a")),
+        ),
+    ),
+    Aimed(
+        name="another program fills the GPU",
+        scenario=Scenario(models={"b": 10}, requests=(Request(model="b", at=2), Request(at=20)), faults=(FILLED,)),
+        requires=_not_single,
+    ),
+    Aimed(
+        name="another program fills the GPU, which says no more what is free",
+        scenario=Scenario(
+            models={"a": 2, "b": 10},
+            requests=(Request(at=2), Request(model="b", at=10), Request(at=20)),
+            faults=(FILLED, Fault(at=7, what=What.NO_FIGURES)),
+        ),
+        requires=_not_single,
+    ),
+    Aimed(
+        name="some layers are wanted on a GPU that an idle runner has filled",
+        scenario=Scenario(
+            models={"a": 18, "b": 18},
+            requests=(Request(), Request(model="b", at=10, num_gpu=30), Request(model="b", at=20, num_gpu=30)),
+        ),
+        requires=_no_others_go,
+    ),
+    Aimed(
+        name="a GPU vanishes, and more runners are there than may be",
+        scenario=Scenario(
+            gpus=(24, 24),
+            models=dict.fromkeys("abcdef", 2.0),
+            requests=(*(Request(model=name) for name in "abcde"), Request(model="f", at=30), Request(at=50)),
+            faults=(Fault(at=20, what=What.VANISH, target="GPU-1"),),
+        ),
+    ),
+    Aimed(
+        name="a process that cannot be killed keeps its memory",
+        scenario=Scenario(
+            models={"a": 16, "b": 16},
+            launches={"a": (Behaviour(term_time=None, kill_time=None),)},
+            requests=(Request(), Request(model="b", at=20), Request(model="c", at=100)),
+            faults=(Fault(at=5, what=What.STOP, target="a"),),
+        ),
+        requires=_by(1, 40),
+    ),
+    Aimed(
+        name="the server ends while a process is put down after a fault",
+        scenario=Scenario(
+            launches={"a": (Behaviour(serve_raises=ValueError("simulated"), term_time=None, kill_time=3),)},
+            requests=(Request(), Request(at=20)),
+            faults=(Fault(at=3, what=What.END),),
+        ),
+    ),
+)
