@@ -124,8 +124,13 @@ async def _play(world: World, scenario: Scenario, run: Run) -> None:
         elif client.outcome is None:
             run.broken.append(f"I09: {client.name} has no outcome")
     await sleep(EFFECTIVELY_FOR_EVER)
-    run.broken += [f"I24: {left} left" for left in _left(world, scenario)]
+    ended, stays = world.scheduler_scope.cancel_called, _stays(scenario)
+    if not stays:
+        run.broken += [f"I24: {left} left" for left in _left(world)]
     await _shut_down(world, scenario, run)
+    if stays and world.system is OURS and not ended:
+        await sleep(EFFECTIVELY_FOR_EVER)
+        run.broken += [f"I24: {left} left after the end" for left in _left(world)]
 
 
 def _client(world: World, name: str, request: Request) -> Client:
@@ -215,11 +220,13 @@ def patience(scenario: Scenario) -> float:
     return (len(scenario.requests) + scenario.policy.overtakes + 1) * (load + going + generation)
 
 
-def _left(world: World, scenario: Scenario) -> Iterator[str]:
-    if any(request.keep_alive is not None and request.keep_alive < 0 for request in scenario.requests) or (
-        scenario.policy.keep_alive == FOREVER
-    ):
-        return  # those runners stay; the end of the server shows the rest
+def _stays(scenario: Scenario) -> bool:
+    """Some runners are to stay for ever, or to the end of the server."""
+    for_ever = any(request.keep_alive is not None and request.keep_alive < 0 for request in scenario.requests)
+    return for_ever or scenario.policy.keep_alive == FOREVER
+
+
+def _left(world: World) -> Iterator[str]:
     yield from world.system.leftovers(world.scheduler, world.factory, world.hardware.in_use)
 
 
@@ -229,7 +236,8 @@ async def _shut_down(world: World, scenario: Scenario, run: Run) -> None:
     await world.scheduler.stop_all()
     took, bound = trio.current_time() - began, scenario.limits.stop_grace + scenario.limits.kill_wait
     last = max((process.ended_at - began for process in run.processes if process.ended_at is not None), default=0.0)
-    if took > max(0.0, last) and not world.factory.alive:
+    watched = not world.scheduler_scope.cancel_called  # else nobody is there to see processes end
+    if watched and took > max(0.0, last) and not world.factory.alive:
         run.broken.append(f"I25: the end took {took:g} s, the last process had ended after {max(0.0, last):g}")
     if took > bound:
         run.broken.append(f"I25: the end took {took:g} s, {bound:g} are allowed")

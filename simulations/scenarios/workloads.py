@@ -137,7 +137,7 @@ class _Draw:
         batch, only_loads = kind < self.batches, kind > 0.97
         leaves = at + random.choice((0.0, *[random.expovariate(1 / self.patience) for _ in range(5)]))
         late = random.choice((0, 0, 0, 1, 2, 4))
-        context = random.choice(self.automatic)
+        automatic, context = random.choice(self.automatic), random.choice(self.contexts)
         leaving = random.random() < self.leave
         return Request(
             model=model,
@@ -149,9 +149,9 @@ class _Draw:
             pause=random.choice((0.5, 2.0)) if random.random() < self.slow else 0.0,
             hold=random.choice((0.0, 0.0, 0.0, 1.0)),
             keep_alive=random.choice(self.keep_alives),
-            num_ctx=random.choice(self.contexts),
+            num_ctx=context,
             num_gpu=random.choice(self.layers),
-            options={} if context == 4096 else {"num_ctx": context},
+            options={"num_ctx": automatic} if context is None and automatic != 4096 else {},
             slot=not batch and not only_loads,
         )
 

@@ -7,6 +7,7 @@ state a runner had. Each is judged where it can break: at an event, after a step
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from trio_ollama.hardware.contract import CPU
@@ -60,9 +61,10 @@ class Rules:
         """(claiming request, last request that had come by then), by generation."""
         self._overtaken: dict[int, int] = {}
         self._starters: set[int] = set()
-        self._first_reason: dict[int, Because] = {}
-        """Why a request had to wait at first, by its number."""
-        self._last_seq = 0
+        self._waited: set[int] = set()
+        """Requests that had to wait."""
+        self._reduced: dict[str, int] = {}
+        """The smallest context that a model was to be tried with after it had run out of memory."""
         self._planned: object = None
         self._line: list[Ticket] = []
         """Requests that waited for figures when it was last looked."""
@@ -77,8 +79,10 @@ class Rules:
         match event:
             case ev.LeaseGranted():
                 self.broken += self._granted(event)
-            case ev.RequestWaits(seq=seq, because=because):
-                self._first_reason.setdefault(seq, because)
+            case ev.RequestWaits():
+                self.broken += self._waits(event)
+            case ev.RetryPlanned(num_ctx=int(num_ctx)):
+                self._reduced[event.model] = min(num_ctx, self._reduced.get(event.model, num_ctx))
             case ev.LoadStarted():
                 self._starters.add(event.seq)
                 self.broken += self._load_started(event)
@@ -102,6 +106,17 @@ class Rules:
                     if not runner.leases and self._idle_since.get(gen) == BUSY:
                         self._idle_since[gen] = event.at
 
+    def _waits(self, wait: ev.RequestWaits) -> Iterator[str]:
+        """The bound, for those that have just come: by their first reason, which spares head starts (I13)."""
+        fleet, seq = self._world.scheduler.fleet, wait.seq
+        if seq in self._waited:
+            return
+        self._waited.add(seq)
+        if fleet.waiting > fleet.policy.queue_bound:
+            because = wait.because
+            if because not in HEAD_STARTS or (because is Because.LOADING and seq not in self._starters):
+                yield f"I13: request {seq} queues as number {fleet.waiting}"
+
     def _granted(self, grant: ev.LeaseGranted) -> Iterator[str]:
         world, fleet = self._world, self._world.scheduler.fleet
         runner = fleet.runners[grant.gen]
@@ -111,7 +126,10 @@ class Rules:
             yield f"I02: {what}, which is {runner.state}"
         if all(process.pid != runner.pid for process in world.factory.alive):
             yield f"I02: {what}, whose process {runner.pid} is gone"
-        if runner.key != demand.model.key or not serves(runner.config, demand.options):
+        wants = demand.options
+        if wants.num_ctx_auto:  # reduced for those who waited when a load had run out of memory (R49)
+            wants = replace(wants, num_ctx=min(wants.num_ctx, self._reduced.get(demand.model.name, wants.num_ctx)))
+        if runner.key != demand.model.key or not serves(runner.config, wants):
             yield f"I02: {what}, which is not what it asked for"
         if not runner.open_to(grant.seq):
             yield f"R26: {what}, which was stopped before it came"
@@ -196,7 +214,6 @@ class Rules:
         known = sum(ticket.error is None for ticket in scheduler._tickets.values())
         if known != leases + len(fleet.waiters):
             yield f"I03: {leases} leases and {len(fleet.waiters)} waiters, but {known} requests"
-        yield from self._bound_holds()
         yield from self._line_is_kept()
         for process in self._world.factory.spawned[self._processes :]:
             for runner in fleet.runners.values():
@@ -209,19 +226,6 @@ class Rules:
             closed = runner.claimed_by is not None and runner.claimed_by < seq
             if not closed and runner.open_to(seq) and difference(runner.config, waiter.wanted) is None:
                 yield f"I22: request {seq} waits although generation {runner.gen} is open to it"
-
-    def _bound_holds(self) -> Iterator[str]:
-        """The bound, for those that came in this step; head starts are spared (I13)."""
-        fleet = self._world.scheduler.fleet
-        for seq in range(self._last_seq + 1, fleet._last_seq + 1):
-            waiter = fleet.waiters.get(seq)
-            if waiter is None or waiter.wait is None or fleet.waiting <= fleet.policy.queue_bound:
-                continue
-            # The first reason of its step: whoever stopped an idle runner may find a load in its way then (I13).
-            because = self._first_reason.get(seq, waiter.wait.because)
-            if because not in HEAD_STARTS or (because is Because.LOADING and seq not in self._starters):
-                yield f"I13: request {seq} queues as number {fleet.waiting}"
-        self._last_seq = fleet._last_seq
 
     def _line_is_kept(self) -> Iterator[str]:
         """Who waited for figures is let in in the order of arrival (I23)."""

@@ -306,12 +306,16 @@ class SimulatedRunner:
         if how.dies_loading == 0:
             return self.crash()
         await sleep(how.load_time / 2)
+        if self._exit is not None:
+            return  # it ended in this very instant, and takes nothing any more
         self._allocate()
         if how.dies_loading is not None or (how.surplus and self.overfull):
             return self.crash()
         if how.stalls_loading is not None:
             return
         await sleep(how.load_time / 2)
+        if self._exit is not None:
+            return
         if how.serve_raises is not None:
             raise how.serve_raises
         self._refused = how.refuses_to_load is not None
