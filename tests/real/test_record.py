@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 import trio
 
+from simulations.plan.calibrate import calibrate
+from simulations.plan.forecast import Plan, forecast
+from simulations.plan.machine import from_header
+from simulations.plan.table import planned, recorded
+from simulations.plan.trace import read_trace
 from tests.support.api_client import ApiClient, ask
 from tests.support.held_runner import HeldRunner
 from tests.support.real_daemon import RealDaemon
@@ -83,6 +88,26 @@ async def test_each_end_has_its_line(start: Callable[..., Recording]) -> None:
     assert PROMPT not in text
     assert str(daemon.store) not in text
     assert stat.S_IMODE(daemon.trace.stat().st_mode) == 0o600
+
+
+async def test_a_recording_can_be_planned_with(start: Callable[..., Recording]) -> None:
+    with start(OLLAMA_MAX_LOADED_MODELS="1") as daemon:
+        for model in ("tiny", "other", "tiny"):
+            assert await generate(daemon, model, num_predict=50) == 200
+    trace = read_trace(daemon.trace)
+    rates, _ = calibrate(trace)
+    assert trace.header is not None
+    machine, policy = from_header(trace.header), trace.header.policy
+    real, told = recorded(trace), planned(forecast(Plan(trace=trace, machine=machine, rates=rates, policy=policy)))
+    assert [(row.name, row.requests, row.loads, row.evicted) for row in told] == [
+        ("other:latest", 1, 1, 1),
+        ("tiny:latest", 2, 2, 1),
+        ("all", 3, 3, 2),
+    ]
+    assert [(row.name, row.requests, row.loads, row.evicted) for row in real] == [
+        (row.name, row.requests, row.loads, row.evicted) for row in told
+    ]
+    assert told[-1].first_p50 == pytest.approx(real[-1].first_p50, rel=0.5)
 
 
 async def test_a_client_that_leaves_during_a_load(start: Callable[..., Recording]) -> None:

@@ -2,7 +2,8 @@
 
 Never a word of a prompt or of an answer, nor who asked. Each line is a JSON object that says in `line` what it is:
 `header` (the machine and the policy, once per start), `model` (before its first use), `load` (when it is over),
-`unload` (when it is decided), `gone`, `request` (when it has ended), `left_out`. Instants are seconds since the header's `started`, durations seconds, sizes bytes.
+`unload` (when it is decided), `gone`, `request` (when it has ended), `left_out`. Instants are seconds since the
+header's `started`, durations seconds, sizes bytes.
 """
 
 from __future__ import annotations

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import threading
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 QUEUED: Final = 4096
 """Lines that may wait for the disk."""
+LAST_WRITE: Final = 1.0
+"""Seconds that the end of the daemon waits for a write that has begun."""
 
 
 class RecordFile:
@@ -40,7 +44,8 @@ class RecordFile:
         self._lines: deque[bytes] = deque()
         self._left_out = 0
         self._wanted = trio.Event()
-        self._writing = False
+        self._turn = threading.Lock()
+        """Whoever writes has it: the task's thread, or the end."""
         self._broken = False
         if about.st_size and os.pread(self._file, 1, about.st_size - 1) != b"\n":
             self._lines.append(b"\n")  # the daemon before this one was killed in the middle of a line
@@ -52,9 +57,7 @@ class RecordFile:
         if len(self._lines) >= QUEUED:
             self._left_out += 1
             return
-        if self._left_out:
-            self._lines.append(_encoded({"line": "left_out", "count": self._left_out}))
-            self._left_out = 0
+        self._mention_losses()
         self._lines.append(_encoded(line))
         self._wanted.set()
 
@@ -63,22 +66,37 @@ class RecordFile:
         while not self._broken:
             await self._wanted.wait()
             self._wanted = trio.Event()
-            self._writing = True
-            await trio.to_thread.run_sync(self._write, self._taken(), abandon_on_cancel=True)
-            self._writing = False
+            await trio.to_thread.run_sync(self.flush, abandon_on_cancel=True)
 
     def close(self) -> None:
-        """Write what is left, at most `QUEUED` lines, and close the file."""
-        if self._writing:
-            return  # the thread has the file still
-        if not self._broken:
-            self._write(self._taken())
-        os.close(self._file)
+        """Write what is left, at most `QUEUED` lines, and close the file; wait `LAST_WRITE` for a write before it."""
+        if not self._turn.acquire(timeout=LAST_WRITE):
+            return  # the disk hangs, and its thread has the file still
+        try:
+            self._mention_losses()
+            self._flush()
+            self._broken = True  # for a thread that was about to write
+            os.close(self._file)
+        finally:
+            self._turn.release()
 
-    def _taken(self) -> bytes:
-        data = b"".join(self._lines)
-        self._lines.clear()
-        return data
+    def flush(self) -> None:
+        """Write what is there. Blocks."""
+        with self._turn:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._broken:
+            self._write(b"".join(self._taken()))
+
+    def _mention_losses(self) -> None:
+        if self._left_out:
+            self._lines.append(_encoded({"line": "left_out", "count": self._left_out}))
+            self._left_out = 0
+
+    def _taken(self) -> Iterator[bytes]:
+        while self._lines:
+            yield self._lines.popleft()  # in a thread, while more lines come
 
     def _write(self, data: bytes) -> None:
         written = 0
