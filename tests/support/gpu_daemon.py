@@ -16,7 +16,7 @@ from tests.support.tiny_gguf import write_tiny_gguf
 from tests.support.until import until
 from tests.support.watched_daemon import WatchedDaemon
 
-__all__ = ["A", "B", "SOON", "GpuDaemon", "two_gpus"]
+__all__ = ["SOON", "A", "B", "GpuDaemon", "two_gpus"]
 
 A, B = "GPU-aaaa1111", "GPU-bbbb2222"
 
@@ -30,7 +30,8 @@ def two_gpus(**keys: object) -> list[FakeGpu]:
 
 
 class GpuDaemon(WatchedDaemon):
-    """`models`: bytes by name; each is the tiny model and a sparse tail. `variables` are the daemon's."""
+    """`models`: bytes by name; each is the tiny model and a sparse tail. `driver`: keys of its own. `variables` are the
+    daemon's environment."""
 
     def __init__(
         self,
@@ -38,9 +39,10 @@ class GpuDaemon(WatchedDaemon):
         library: Path,
         gpus: Sequence[FakeGpu] | None = None,
         models: Mapping[str, int] | None = None,
+        driver: Mapping[str, object] | None = None,
         **variables: str,
     ) -> None:
-        self.machine = FakeMachine(folder / "gpus", library, two_gpus() if gpus is None else gpus)
+        self.machine = FakeMachine(folder / "gpus", library, two_gpus() if gpus is None else gpus, **(driver or {}))
         store = OllamaStore(folder / "models")
         for seed, (name, size) in enumerate((models or {}).items()):
             add_model(store, folder / f"{name}.gguf", name, size, seed)

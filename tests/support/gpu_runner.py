@@ -35,7 +35,9 @@ def write_gpu_runner(folder: Path) -> Path:
     """Make an executable `llama-server` in `folder`."""
     binary = folder / "llama-server"
     root = Path(__file__).parents[2]
-    binary.write_text(f'#!/bin/sh\nPYTHONPATH="{root}:$PYTHONPATH" exec "{sys.executable}" -P -m tests.support.gpu_runner "$@"\n')
+    binary.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{root}:$PYTHONPATH" exec "{sys.executable}" -P -m tests.support.gpu_runner "$@"\n'
+    )
     binary.chmod(0o755)
     return binary
 
@@ -64,8 +66,10 @@ def visible(machine: Machine, environ: Mapping[str, str]) -> list[Gpu]:
     for number, uuid in enumerate(usable):
         keys = devices[uuid]
         domain, _, place = devices.get(keys.get("parent", uuid), keys).get("pci", "").lower().partition(":")
-        name, free = keys.get("name", ""), machine.free(uuid)
-        gpus.append(Gpu(f"CUDA{number}", uuid, name, f"{domain[-4:]}:{place}", int(keys["total"]), free))
+        total = int(keys["total"])
+        total -= total >> 6  # CUDA tells a little less than NVML
+        free = min(total, machine.free(uuid))
+        gpus.append(Gpu(f"CUDA{number}", uuid, keys.get("name", ""), f"{domain[-4:]}:{place}", total, free))
     return gpus
 
 
@@ -142,6 +146,11 @@ def load(machine: Machine, model: Model, gpus: Sequence[Gpu], layers: int) -> No
     shares = split(model, gpus, layers)
     while machine.on_hold:
         threading.Event().wait(0.01)
+    devices = machine.devices()
+    for gpu in shares:
+        if gpu.uuid not in devices or "error" in devices[gpu.uuid]:
+            say(f"CUDA error: unspecified launch failure\n  current device: {gpu.label.removeprefix('CUDA')}")
+            os.abort()
     weights = {gpu: model.weights * share // model.layers for gpu, share in shares.items()}
     cache = {gpu: model.cache * share // model.layers for gpu, share in shares.items()}
     taken = {gpu.uuid: weights[gpu] + cache[gpu] + COMPUTE + CONTEXT for gpu in shares}

@@ -172,7 +172,7 @@ class FakeMachine(Machine):
 
 
 def _texts(keys: Mapping[str, object]) -> dict[str, str]:
-    return {key.replace("__", "."): str(value) for key, value in keys.items()}
+    return {key.replace("__", "."): str(value) for key, value in keys.items() if value is not None}
 
 
 def _replace(path: Path, text: str) -> None:
