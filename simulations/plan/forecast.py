@@ -128,6 +128,7 @@ class _Player:
         look = _Look(asked)
         outcome, error = "answered", ""
         with trio.CancelScope(deadline=math.inf if asked.left is None else asked.at + asked.left) as scope:
+            await trio.lowlevel.checkpoint()
             try:
                 await self._serve(asked, look)
             except SchedulingError as problem:

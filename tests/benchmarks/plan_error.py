@@ -75,6 +75,7 @@ async def traffic(port: int, setting: Setting, count: int, chance: random.Random
                 await api.records()
 
     with trio.fail_after(SERVED):
+        await trio.lowlevel.checkpoint()
         async with trio.open_nursery() as nursery:
             for _ in range(count):
                 leaves = chance.uniform(0.02, 0.4) if chance.random() < LEAVES else SERVED
@@ -93,6 +94,7 @@ async def side_by_side(port: int, rounds: int) -> None:
             await api.records()
 
     with trio.fail_after(SERVED):
+        await trio.lowlevel.checkpoint()
         for _ in range(rounds):
             for count in STREAMS:
                 async with trio.open_nursery() as nursery:

@@ -90,10 +90,13 @@ async def test_each_end_has_its_line(start: Callable[..., Recording]) -> None:
     assert stat.S_IMODE(daemon.trace.stat().st_mode) == 0o600
 
 
-async def test_a_recording_can_be_planned_with(start: Callable[..., Recording]) -> None:
-    with start(OLLAMA_MAX_LOADED_MODELS="1") as daemon:
+def test_a_recording_can_be_planned_with(start: Callable[..., Recording]) -> None:
+    async def three_requests() -> None:
         for model in ("tiny", "other", "tiny"):
             assert await generate(daemon, model, num_predict=50) == 200
+
+    with start(OLLAMA_MAX_LOADED_MODELS="1") as daemon:
+        trio.run(three_requests)
     trace = read_trace(daemon.trace)
     rates, _ = calibrate(trace)
     assert trace.header is not None
