@@ -69,7 +69,7 @@ def _main(options: argparse.Namespace) -> int:
         result = forecast(plan)
         rows = [(row.name, row) for row in planned(result)]
         was = [(row.name, row) for row in recorded(trace)]
-        notes += _split(result)
+        notes += _moved(trace, result)
         report = {"planned": [row.as_json() for _, row in rows], "recorded": [row.as_json() for _, row in was]}
         title, sections = "by model", [*([("recorded", was)] if was else []), ("planned", rows)]
     if options.output is not None:
@@ -114,9 +114,10 @@ def _where(plan: Plan, options: argparse.Namespace) -> str:
     return "" if any(sweep.startswith(("gpus=", "ram=")) for sweep in options.sweep) else f" on {plan.machine}"
 
 
-def _split(result: Forecast) -> list[str]:
+def _moved(trace: Trace, result: Forecast) -> list[str]:
     """Rates are those of a model that is where it was; elsewhere it is another story."""
-    return [f"{model}: loaded with a part in RAM, or all of it, at some time" for model in sorted(result.split)]
+    moved = result.split - {load.model for load in trace.loads if load.placement not in ("single", "group")}
+    return [f"{model}: loaded with a part in RAM, or all of it, which its rates do not know" for model in sorted(moved)]
 
 
 def _print(plan: Plan, sections: list[tuple[str, list[tuple[str, Row]]]], notes: list[str]) -> None:

@@ -264,3 +264,10 @@ def test_a_machine_in_a_file(invoke: Invoke, capsys: Output, tmp_path: Path) -> 
 def test_a_broken_trace_is_told_with_its_line(invoke: Invoke, capsys: Output) -> None:
     assert invoke([request(0), {"at": "noon", "model": "a"}]) == 1
     assert capsys.readouterr().err == 'Error: trace.jsonl:2: "at" must be a number\n'
+
+
+def test_a_model_that_moves_to_ram_is_told_and_one_that_was_there_is_not(invoke: Invoke, capsys: Output) -> None:
+    load = {"line": "load", "at": 0, "model": "a", "gen": 1, "seconds": 1, "reserved": {"cpu": 1}, "placement": "cpu"}
+    assert invoke([load, request(0), request(9, "b")], "--gpu", "0") == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if "in RAM" in line]
+    assert [note.split(":")[1].strip() for note in notes] == ["b"]
