@@ -14,6 +14,7 @@ import trio
 
 from trio_ollama.hardware.contract import CPU
 from trio_ollama.runners.contract import (
+    HOST,
     Exit,
     LaunchSpec,
     LoadFailedError,
@@ -208,8 +209,10 @@ class SimulatedRunner:
         if self._refused:
             text = self.behaviour.refuses_to_load or ""
             raise LoadFailedError(text, out_of_memory=looks_like_out_of_memory(text))
-        total = sum(self._footprint.values())
-        return LoadReport(self.spec.num_ctx, total, total - self._footprint.get(CPU, 0))
+        total, host = sum(self._footprint.values()), self._footprint.get(CPU, 0)
+        gpus = self.spec.visible_devices or ()
+        buffers = {(f"GPU{gpus.index(id_)}", "model"): size for id_, size in self._footprint.items() if id_ in gpus}
+        return LoadReport(self.spec.num_ctx, total, total - host, {**buffers, (HOST, "model"): host}, host, host)
 
     def terminate(self) -> None:
         self._note("TERM")

@@ -81,6 +81,11 @@ class RunnerContract:
             assert report.context == 1024
             assert report.total_bytes > 0
             assert report.gpu_bytes == 0
+            assert report.total_bytes == sum(report.buffers.values())
+            assert report.resident is not None
+            assert report.total_bytes <= report.resident
+            assert report.private is not None
+            assert 0 < report.private <= report.resident
             assert runner.exited is None
             assert runner.pid > 0
         assert runner.exited is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_ollama.runners.contract import LoadReport
+from trio_ollama.runners.contract import HOST, LoadReport
 from trio_ollama.runners.llama_server.log import CAPTURED, LONGEST_LINE, BufferSizes, ChildLog, ErrorLines, SlotEvent
 
 MIB = 1024 * 1024
@@ -123,7 +123,9 @@ def sizes(log: str) -> BufferSizes:
 def test_buffers_are_summed_and_a_repeated_one_replaces_the_earlier() -> None:
     report = sizes(GPU).report(4096, 1000 * MIB)
     assert report.context == 4096
-    assert report.bytes_by_device == {"CUDA0": int(205.5 * MIB), "CUDA1": 50 * MIB}
+    assert report.bytes_by_device == {"CUDA0": int(205.5 * MIB), "CUDA1": 50 * MIB, HOST: 12 * MIB}
+    assert report.buffers["CUDA0", "compute"] == 4 * MIB
+    assert report.buffers[HOST, "model"] == 10 * MIB
     assert report.gpu_bytes == int(255.5 * MIB)
     assert report.total_bytes == int(267.5 * MIB)
 
@@ -147,6 +149,7 @@ def test_a_model_wholly_on_gpus_counts_nothing_in_memory(more: str, whole: bool)
 def test_mapped_weights_beyond_the_file_are_not_counted_twice() -> None:
     report = sizes(GPU).report(4096, 255 * MIB)  # 260.5 MiB of weights, 10 of them mapped
     assert report.total_bytes == int(267.5 * MIB) - int(5.5 * MIB)
+    assert report.buffers[HOST, "model"] == int(4.5 * MIB)
 
 
 def test_two_caches_of_a_model_with_sliding_windows() -> None:
@@ -159,5 +162,44 @@ def test_two_caches_of_a_model_with_sliding_windows() -> None:
     assert report.total_bytes == 40 * MIB
 
 
-def test_without_any_line_the_file_counts_and_no_gpu() -> None:
-    assert BufferSizes().report(2048, 7) == LoadReport(2048, 7, 0)
+def test_the_caches_of_a_probe_are_not_counted_beside_those_of_the_load() -> None:
+    load = (
+        "load_tensors:   CPU_Mapped model buffer size =    10.00 MiB\n"
+        "llama_kv_cache_iswa: creating non-SWA KV cache, size = 4096 cells\n"
+        "llama_kv_cache:        CPU KV buffer size =    32.00 MiB\n"
+        "llama_kv_cache_iswa: creating     SWA KV cache, size = 1024 cells\n"
+        "llama_kv_cache:        CPU KV buffer size =     8.00 MiB\n"
+        "sched_reserve:        CPU compute buffer size =     4.00 MiB\n"
+    )
+    assert sizes(load + load).report(4096, 0).total_bytes == 54 * MIB
+
+
+def test_a_draft_model_lies_beside_the_model() -> None:
+    """It logs the same lines, later."""
+    model = (
+        "load_tensors: offloaded 31/31 layers to GPU\n"
+        "load_tensors:        CUDA0 model buffer size =   100.00 MiB\n"
+        "llama_kv_cache:      CUDA0 KV buffer size =    10.00 MiB\n"
+    )
+    draft = (
+        "0.1 I common_speculative_init_result: loading draft model '/d.gguf'\n"
+        "load_tensors: offloaded 1/3 layers to GPU\n"
+        "load_tensors:        CUDA0 model buffer size =     5.00 MiB\n"
+        "load_tensors:   CPU_Mapped model buffer size =     2.00 MiB\n"
+    )
+    report = sizes(model + model + draft).report(4096, 100 * MIB)
+    assert report.buffers == {
+        ("CUDA0", "model"): 105 * MIB,
+        ("CUDA0", "KV"): 10 * MIB,
+        (HOST, "model"): 2 * MIB,
+    }
+    assert report.gpu_bytes == report.total_bytes == 115 * MIB
+
+
+def test_adapters_count() -> None:
+    report = sizes("llama_adapter_lora_init_impl:        CPU LoRA buffer size =     1.50 MiB").report(4096, 0)
+    assert report.buffers == {(HOST, "LoRA"): int(1.5 * MIB)}
+
+
+def test_without_any_line_nothing_is_known_and_no_gpu_is_said_to_be_full() -> None:
+    assert BufferSizes().report(2048, 7) == LoadReport(2048, 0, 0)

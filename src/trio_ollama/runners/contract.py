@@ -14,11 +14,12 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 
 __all__ = [
+    "HOST",
     "Call",
     "Exit",
     "LaunchSpec",
@@ -94,18 +95,35 @@ class Exit:
         return ": ".join([status, *([" | ".join(self.lines)] if self.lines else [])])
 
 
+HOST: Final = "CPU"
+"""The device of buffers that lie in RAM."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What a child said of itself when it became ready. All sizes in bytes."""
+    """What is known of a child when it has become ready. All sizes in bytes."""
 
     context: int
     """Effective context per slot, in tokens."""
     total_bytes: int
-    """Sum of all buffers."""
+    """Sum of all buffers; of those on GPUs alone where all layers are there. 0 if the child said nothing of any."""
     gpu_bytes: int
     """The part of `total_bytes` on GPUs; 0 on the CPU."""
-    bytes_by_device: Mapping[str, int] = field(default_factory=dict)
-    """Buffer bytes by the runner's own device name, such as `CUDA0`."""
+    buffers: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By device (the runner's own name, such as `CUDA0`, or `HOST`) and kind: model, KV, compute, output, RS, LoRA.
+    Empty if the child said nothing of any: then nobody knows, and it is not zero (I19)."""
+    resident: int | None = None
+    """Of the child and its children, as the kernel counts; None if it would not say."""
+    private: int | None = None
+    """The part of `resident` that belongs to no file and is shared with nobody: it cannot be dropped."""
+
+    @property
+    def bytes_by_device(self) -> Mapping[str, int]:
+        """Sum of the buffers on each device; without `HOST` if there are none in RAM."""
+        sums: dict[str, int] = {}
+        for (device, _), size in self.buffers.items():
+            sums[device] = sums.get(device, 0) + size
+        return sums
 
 
 class RunnerError(Exception):

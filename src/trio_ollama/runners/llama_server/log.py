@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from trio_ollama.runners.contract import LoadReport, looks_like_out_of_memory
+from trio_ollama.runners.contract import HOST, LoadReport, looks_like_out_of_memory
 
 __all__ = ["BufferSizes", "ChildLog", "ErrorLines", "SlotEvent"]
 
@@ -147,6 +147,7 @@ class BufferSizes:
 
     def __init__(self) -> None:
         self._sizes: dict[tuple[str, str, str], int] = {}
+        self._model = ""
         self._cache = ""
         self._layers: tuple[int, int] | None = None
         self._overflowing: dict[str, int] = {}
@@ -155,32 +156,39 @@ class BufferSizes:
         """Take in a line. A repeated key replaces the earlier value: the fit probe speaks before the load does."""
         if "buffer size" in line and (match := _BUFFER.search(line)):
             component, name, kind, size = match.groups()
-            self._sizes[component + self._cache, name, kind] = round(float(size) * MIB)
+            component += self._cache if kind == "KV" else ""
+            self._sizes[component + self._model, name, kind] = round(float(size) * MIB)
         elif match := _CACHE.search(line):  # models with sliding windows have two caches that log alike
             self._cache = " " + match[1]
+        elif "loading draft model" in line:  # which logs just like the other one, and lies beside it
+            self._model, self._cache = _DRAFT, ""
         elif match := _OFFLOADED.search(line):
-            self._layers = int(match[1]), int(match[2])
+            if not self._model:
+                self._layers = int(match[1]), int(match[2])
         elif "overflowing" in line and (match := _OVERFLOWING.search(line)):
             self._overflowing[match[1]] = int(match[2])
 
     def report(self, context: int, file_size: int) -> LoadReport:
-        """`context`: tokens per slot; `file_size`: bytes of the weights, for want of any line."""
-        if not self._sizes:
-            return LoadReport(context, file_size, 0)
-        devices: dict[str, int] = {}
-        for (_, name, _), size in self._sizes.items():
-            if _on_gpu(name):
-                device = _device(name)
-                devices[device] = devices.get(device, 0) + size
-        total, gpu = sum(self._sizes.values()), sum(devices.values())
-        total -= self._mapped_excess(file_size)
+        """`context`: tokens per slot; `file_size`: bytes of the weights."""
+        buffers: dict[tuple[str, str], int] = {}
+        for (_, name, kind), size in self._sizes.items():
+            key = (_device(name) if _on_gpu(name) else HOST, kind)
+            buffers[key] = buffers.get(key, 0) + size
+        if excess := self._mapped_excess(file_size):
+            buffers[HOST, "model"] -= excess
+        total = sum(buffers.values())
+        gpu = sum(size for (device, _), size in buffers.items() if device != HOST)
         if self._layers is not None and self._layers[0] >= self._layers[1] and not sum(self._overflowing.values()):
             total = gpu  # all layers are on GPUs: what is left in RAM are buffers for the transfer
-        return LoadReport(context, total, gpu, devices)
+        return LoadReport(context, total, gpu, buffers)
 
     def _mapped_excess(self, file_size: int) -> int:
         """Bytes by which mapped weights exceed the file: parts that were copied to a GPU stay mapped as well."""
-        weights = {name: size for (_, name, kind), size in self._sizes.items() if kind == "model"}
+        weights = {
+            name: size
+            for (component, name, kind), size in self._sizes.items()
+            if kind == "model" and not component.endswith(_DRAFT)
+        }
         mapped = sum(size for name, size in weights.items() if name.endswith("_Mapped"))
         return min(mapped, max(0, sum(weights.values()) - file_size)) if mapped and file_size else 0
 
@@ -191,9 +199,10 @@ class BufferSizes:
 
 
 _BUFFER: Final = re.compile(
-    r"\b(\w{1,64}):\s+(\S{1,64})\s+(model|KV|compute|output|RS)\s+buffer size\s*=\s*(\d+(?:\.\d+)?)\s*MiB"
+    r"\b(\w{1,64}):\s+(\S{1,64})\s+(model|KV|compute|output|RS|LoRA)\s+buffer size\s*=\s*(\d+(?:\.\d+)?)\s*MiB"
 )
 _CACHE: Final = re.compile(r"creating\s+(non-SWA|SWA) KV cache")
+_DRAFT: Final = " draft"
 _OFFLOADED: Final = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 _OVERFLOWING: Final = re.compile(r"-\s(\w{1,64})\b.{0,256}?:\s*\d+ layers\s+\(\s*(\d+) overflowing\)")
 

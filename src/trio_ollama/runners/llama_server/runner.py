@@ -8,6 +8,7 @@ import math
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from trio_ollama.runners.llama_server.endpoint import Endpoint
 from trio_ollama.runners.llama_server.http import ProtocolError, error_of
 from trio_ollama.runners.llama_server.log import ChildLog
 from trio_ollama.runners.llama_server.process import ChildProcess, Vitals
+from trio_ollama.runners.llama_server.resident import resident
 
 __all__ = ["LlamaServerRunner"]
 
@@ -211,7 +213,10 @@ class LlamaServerRunner:
         if model != self._spec.model:
             raise LoadFailedError(f"llama-server serves another model: {model}")  # R82
         self._log.errors.clear()
-        return self._log.buffers.report(context, _size(self._spec.model))
+        report = self._log.buffers.report(context, _size(self._spec.model))
+        memory = await trio.to_thread.run_sync(resident, self.pid, abandon_on_cancel=True)
+        self._raise_if_gone()
+        return replace(report, resident=memory[0], private=memory[1]) if memory is not None else report
 
     async def _wait_for_news(self, seconds: float) -> None:
         self._news = trio.Event()
