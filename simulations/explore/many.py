@@ -14,7 +14,7 @@ from simulations.scenarios.report import Result, play_and_judge
 from simulations.scenarios.seeds import find
 from simulations.scenarios.workloads import KINDS
 
-__all__ = ["play_all", "texts"]
+__all__ = ["less_garbage", "play_all", "texts"]
 
 AT_ONCE: Final = 64
 """Spots that are handed to each process in one go; how many are played in vain when it is time to stop."""
@@ -36,7 +36,7 @@ def texts(
 def play_all(spots: Iterable[str], *, jobs: int = 1, hashed: bool = False) -> Iterator[Result]:
     play = partial(_play, hashed=hashed)
     if jobs == 1:
-        with _less_garbage():
+        with less_garbage():
             yield from map(play, spots)
         return
     spots = iter(spots)
@@ -56,7 +56,8 @@ def _collect_less() -> None:
 
 
 @contextmanager
-def _less_garbage() -> Iterator[None]:
+def less_garbage() -> Iterator[None]:
+    """Garbage is collected seldom meanwhile."""
     before = gc.get_threshold()
     _collect_less()
     try:

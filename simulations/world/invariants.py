@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from trio_ollama.scheduler import Scheduler
 from trio_ollama.scheduler.core.lifecycle import State
+from trio_ollama.scheduler.core.records import Runner
 
 from .runners import SimulatedRunnerFactory
 
@@ -15,22 +15,35 @@ __all__ = ["leftovers", "violations"]
 WITH_PROCESS = (State.LOADING, State.READY, State.DRAINING, State.STOPPING)
 
 
+class _Where:
+    """A runner in words, which are hardly ever needed."""
+
+    __slots__ = ("_runner",)
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def __str__(self) -> str:
+        return f"generation {self._runner.gen} ({self._runner.state})"
+
+
 def violations(scheduler: Scheduler, factory: SimulatedRunnerFactory) -> Iterator[str]:
     """Broken invariants at this moment, in words."""
     fleet = scheduler.fleet
     runners = list(fleet.runners.values())
     owned = {runner.pid for runner in runners if runner.state in WITH_PROCESS}
-    for process in factory.alive:
-        if process.pid not in owned:
-            yield f"I01: process {process.pid} has no record"
-    for model, count in Counter(process.spec.model for process in factory.alive).items():
-        if count > 1:
-            yield f"I05: {count} processes of {model}"
+    models = set()
     for process in factory.spawned:
+        if process.exited is None:
+            if process.pid not in owned:
+                yield f"I01: process {process.pid} has no record"
+            if process.spec.model in models:
+                yield f"I05: several processes of {process.spec.model}"
+            models.add(process.spec.model)
         if process.most_at_once > process.spec.parallel:
             yield f"slots: process {process.pid} worked for {process.most_at_once} calls at once"
     for runner in runners:
-        where = f"generation {runner.gen} ({runner.state})"
+        where = _Where(runner)
         if runner.leases and runner.state not in (State.READY, State.DRAINING):
             yield f"I02: {where} has leases"
         if not 0 <= runner.held_slots <= runner.slots:
@@ -42,13 +55,16 @@ def violations(scheduler: Scheduler, factory: SimulatedRunnerFactory) -> Iterato
         for seq in runner.leases:
             if seq in fleet.waiters:
                 yield f"I03: request {seq} waits and has a lease"
-    loading = [runner for runner in runners if runner.loading]
-    locks = Counter(id_ for runner in loading for id_ in runner.placement.load_lock)
-    for id_, count in locks.items():
-        if count > 1:
-            yield f"I06: {count} loads on {id_}"
+    locked: set[str] = set()
+    for runner in runners:
+        if runner.loading:
+            if not locked.isdisjoint(runner.placement.load_lock):
+                yield f"I06: several loads on {sorted(locked & runner.placement.load_lock)}"
+            locked |= runner.placement.load_lock
     for device in fleet.devices:
-        reserved = sum(runner.holds(device.id) for runner in runners)
+        # What was promised; a load that turns out to take more than that overbooks, and nothing can be done about it.
+        promised = [(runner.holds(device.id), runner.placement.reservation.get(device.id, 0)) for runner in runners]
+        reserved = sum(map(min, promised))
         if reserved > device.total:
             yield f"I07: {reserved} of {device.total} bytes of {device.id} are reserved"
 

@@ -309,7 +309,7 @@ class SimulatedRunner:
         if how.dies_loading == 0:
             return self.crash()
         await sleep(how.load_time / 2)
-        if self._exit is not None:
+        if self.gone.is_set():
             return  # it ended in this very instant, and takes nothing any more
         self._allocate()
         if how.dies_loading is not None or (how.surplus and self.overfull):
@@ -317,7 +317,7 @@ class SimulatedRunner:
         if how.stalls_loading is not None:
             return
         await sleep(how.load_time / 2)
-        if self._exit is not None:
+        if self.gone.is_set():
             return
         if how.serve_raises is not None:
             raise how.serve_raises
