@@ -29,6 +29,11 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     ({"use_mmap": False}, {"load_mode": {"enum": "llama_load_mode.LLAMA_LOAD_MODE_NONE"}}, "--load-mode none"),
     ({"use_mmap": True}, {"load_mode": {"enum": "llama_load_mode.LLAMA_LOAD_MODE_MMAP"}}, "--load-mode mmap"),
+    (
+        {"direct_io": True, "use_mmap": False},
+        {"load_mode": {"enum": "llama_load_mode.LLAMA_LOAD_MODE_DIRECT_IO"}},
+        "--load-mode dio",
+    ),
     ({"num_thread": 3}, {"cpuparams.n_threads": 3}, "-t 3"),
     (
         {"flash_attention": "off"},

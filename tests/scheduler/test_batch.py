@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.policy_facts import GIB, MIB, byte_counts, device_lists, gpu, model, models
-from trio_ollama.scheduler.core.batch import automatic_batch, choose_batch
+from trio_ollama.scheduler.core.batch import automatic_batch, choose_batch, cpu_batch
 from trio_ollama.scheduler.core.values import DeviceFacts, ModelFacts
 
 BIG = [gpu("a", 24 * GIB)]
@@ -93,6 +93,25 @@ def test_a_chosen_batch_is_kept_wherever_the_layers_are() -> None:
 def test_layers_on_the_cpu_get_small_batches() -> None:
     assert choose(layers_on_cpu=True) == 128
     assert choose() == 2048
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "threads", "batch"),
+    [
+        (0.1, 2, 128),
+        (1, 2, 32),
+        (5, 16, 32),
+        (5, 64, 128),
+        (40, 16, 8),  # a batch of one walks through all the weights as well
+        (40, 64, 16),
+        (0, 16, 128),  # unknown
+        (40, 0, 128),
+    ],
+)
+def test_a_batch_on_the_cpu_takes_about_a_second(gigabytes: float, threads: int, batch: int) -> None:
+    """By the measured speed of a thread; never more than 128."""
+    assert cpu_batch(int(gigabytes * 10**9), threads) == batch
+    assert choose(layers_on_cpu=True, slow=int(gigabytes * 10**9), threads=threads) == batch
 
 
 def test_the_table_goes_by_the_context_of_all_slots() -> None:

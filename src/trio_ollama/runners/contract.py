@@ -53,6 +53,8 @@ class LaunchSpec:
     main_gpu: int | None = None
     use_mmap: bool | None = None
     """None leaves the choice to llama.cpp."""
+    direct_io: bool = False
+    """Read the file past the page cache; counts for more than `use_mmap`."""
     num_thread: int = 0
     """0 leaves the choice to llama.cpp."""
     flash_attention: str = "auto"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .core.decisions import Because
-from .core.values import FOREVER, Demand, LoadOptions, ModelFacts, Policy
+from .core.values import FOREVER, Demand, LoadOptions, ModelFacts, Policy, Shape
 from .errors import (
     CrashBackoffError,
     ForcedStopError,
@@ -35,5 +35,6 @@ __all__ = [
     "RunnerView",
     "Scheduler",
     "SchedulingError",
+    "Shape",
     "ShuttingDownError",
 ]

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trio_ollama.runners.contract import LaunchSpec
 
+from .core.flash_attention import flash_attention
 from .core.records import Runner
-from .core.values import Policy
+from .core.values import DeviceFacts, Policy
 
 __all__ = ["launch_spec"]
 
 
-def launch_spec(runner: Runner, policy: Policy) -> LaunchSpec:
-    """What the factory is asked to start for this generation."""
+def launch_spec(runner: Runner, policy: Policy, devices: Sequence[DeviceFacts]) -> LaunchSpec:
+    """What the factory is asked to start for this generation, on some of these `devices`."""
     config, model, placement = runner.config, runner.model, runner.placement
     on_gpus = bool(placement.gpus)
+    gpus = [device for device in devices if device.id in placement.gpus]
+    # Weights that are mapped would be in memory twice, in the file's pages and on the GPU: it is the same memory.
+    shares_ram = any(gpu.integrated and gpu.library.lower() in ("cuda", "rocm") for gpu in gpus)
     return LaunchSpec(
         model=model.path,
         num_ctx=config.num_ctx,
@@ -23,7 +29,8 @@ def launch_spec(runner: Runner, policy: Policy) -> LaunchSpec:
         main_gpu=placement.main_gpu if placement.main_gpu is not None else (config.main_gpu if on_gpus else None),
         use_mmap=config.use_mmap,
         num_thread=config.num_thread,
-        flash_attention=policy.flash_attention or "auto",
+        direct_io=shares_ram and policy.platform == "linux",
+        flash_attention=flash_attention(policy.flash_attention, gpus),
         cache_type=policy.cache_type,
         context_shift=config.context_shift,
         embeddings=config.embeddings,

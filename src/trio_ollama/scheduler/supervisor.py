@@ -122,7 +122,7 @@ class Supervisor:
             return
         try:
             # Synchronous: the process has its owner before the first checkpoint (R68).
-            self.process = process = self._factory.spawn(launch_spec(self.record, fleet.policy))
+            self.process = process = self._factory.spawn(launch_spec(self.record, fleet.policy, fleet.devices))
         except SpawnError as error:
             self._step(fleet.spawn_failed, self.gen, str(error))
             return

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import datetime
 import logging
+import os
 import sys
 from functools import partial
 from pathlib import Path
 
+import psutil
 import trio
 
 from trio_ollama import OLLAMA_API_VERSION, __version__
@@ -36,6 +38,7 @@ from trio_ollama.scheduler.core.memory import total_vram
 from trio_ollama.scheduler.scheduler import log_event
 from trio_ollama.server.app import create_app
 from trio_ollama.server.limits import Limits
+from trio_ollama.server.measured import feedback_of
 from trio_ollama.server.record import Recorder, recording
 from trio_ollama.server.serve import serve
 from trio_ollama.server.signals import watch_signals
@@ -101,6 +104,7 @@ async def _run(settings: Settings, bound: Bound, factory: LlamaServerFactory, re
         limits=_scheduler_limits(settings),
         gpu_overhead=settings.gpu_overhead,
         on_event=tell,
+        feedback=await trio.to_thread.run_sync(feedback_of, settings.models),
     )
     async with trio.open_nursery() as root:
         await root.start(watch_signals, shutdown, root.cancel_scope, name="signals")
@@ -176,7 +180,14 @@ def _policy(settings: Settings) -> Policy:
         prompt_cache=settings.prompt_cache_mib << 20,
         cache_type=settings.kv_cache_type,
         platform=sys.platform,
+        threads=_threads(),
     )
+
+
+def _threads() -> int:
+    """What llama.cpp starts of its own accord: one for each core, as far as we may use them."""
+    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 0
+    return min(cores, len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else cores
 
 
 def _scheduler_limits(settings: Settings) -> SchedulerLimits:

@@ -71,7 +71,9 @@ def parameters(spec: LaunchSpec, endpoint: Endpoint) -> dict[str, Any]:
         values["n_gpu_layers"] = spec.gpu_layers
     if spec.main_gpu is not None:
         values |= {"split_mode": _enum("llama_split_mode", "NONE"), "main_gpu": spec.main_gpu}
-    if spec.use_mmap is not None:
+    if spec.direct_io:
+        values["load_mode"] = _enum("llama_load_mode", "DIRECT_IO")
+    elif spec.use_mmap is not None:
         values["load_mode"] = _enum("llama_load_mode", "MMAP" if spec.use_mmap else "NONE")
     if spec.num_thread > 0:
         values["cpuparams.n_threads"] = spec.num_thread

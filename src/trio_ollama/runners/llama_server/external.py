@@ -59,7 +59,9 @@ def flags(spec: LaunchSpec, endpoint: Endpoint) -> list[str]:
         line += ["--spec-draft-model", spec.draft, "--spec-draft-n-max", str(spec.draft_num_predict)]
     for path in spec.adapters:
         line += ["--lora", path]
-    if spec.use_mmap is not None:
+    if spec.direct_io:
+        line += ["--load-mode", "dio"]
+    elif spec.use_mmap is not None:
         line += ["--load-mode", "mmap" if spec.use_mmap else "none"]
     if spec.cache_type:
         line += ["--cache-type-k", spec.cache_type, "--cache-type-v", spec.cache_type]

@@ -67,7 +67,9 @@ def launchable(
     predicted = predict_vram(model, want.num_ctx, want.parallel)
     room = available(chosen, ram.reported_free)
     on_cpu = placement.kind not in ("single", "group")
-    batch = batch_for(model, want, policy, chosen, predicted=predicted, available=room, layers_on_cpu=on_cpu)
+    # On the CPU are the weights that have room in RAM only; a reservation that saturates may say too little (R42).
+    slow = min(model.file_size, placement.reservation.get(RAM, 0)) if chosen else model.file_size
+    batch = batch_for(model, want, policy, chosen, predicted=predicted, available=room, layers_on_cpu=on_cpu, slow=slow)
     mapping, why_not = default_mmap(
         want.use_mmap,
         platform=policy.platform,

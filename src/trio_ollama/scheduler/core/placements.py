@@ -3,6 +3,10 @@
 Order: single GPUs that hold it in full, else the best group in full, else partial offload on the best group with the
 rest in RAM; a machine without GPUs, or `num_gpu` 0, has RAM only. What fits is judged by *base*, the bytes there are
 when all our runners are gone; when to start is the planner's question (docs/scheduler.md).
+
+Two estimates are at work. Upstream's formula asks for free bytes on GPUs, with its headroom, as clients expect. What is
+reserved is the footprint; it is also asked for where it is more, so that no load starts on bytes that it then exceeds
+(I07). In RAM, where upstream asks for nothing, the footprint alone counts.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .batch import batch_for
+from .footprint import Footprint, footprint
 from .memory import batch_surcharge, predict_vram, saturating_sub
 from .placement import group_by_library
 from .values import MODELS, RAM, DeviceFacts, LaunchConfig, ModelFacts, Placement, Policy
@@ -28,29 +33,29 @@ def placements(
     model: ModelFacts, config: LaunchConfig, devices: Sequence[DeviceFacts], base: Mapping[str, int], policy: Policy
 ) -> tuple[Placement, ...]:
     """All placements to try, best first; never empty, and the last one always fits in `base`."""
-    size = predict_vram(model, config.num_ctx, config.parallel)
     gpus = _candidates(config, devices, base)
     if not gpus:
-        return (_in_ram(size, base, policy),)
+        return (_in_ram(footprint(model, config, policy).total, base),)
+    size = predict_vram(model, config.num_ctx, config.parallel)
     base = _shared_once(gpus, base)
     # One of several GPUs is launched as number 0 of a list of one.
     main_gpu = 0 if len(gpus) < sum(device.gpu for device in devices) else None
     group = _best_group(gpus, base)
     if explicit_partial(model, config):
-        return (_explicit(model, config, size, group, base, policy, main_gpu),)
+        return (_explicit(model, config, footprint(model, config, policy, group), group, base, main_gpu),)
     spread = policy.spread and len(gpus) > 1
-    sizes = {gpu.id: size + _surcharge(model, config, size, [gpu], base, policy) for gpu in gpus}
-    singles = [] if spread else [gpu for gpu in gpus if _need(sizes[gpu.id], gpu) <= base[gpu.id]]
     first = 0 if len(gpus) > 1 else main_gpu
+    wanted = [] if spread else [(gpu, *_wanted(model, config, size, [gpu], base, policy)) for gpu in gpus]
+    singles = [(gpu, need, print_) for gpu, need, print_ in wanted if need <= base[gpu.id]]
     if singles:
-        return tuple(_single(sizes[gpu.id], gpu, base, policy, first) for gpu in singles)
+        return tuple(_single(need, print_, gpu, base, first) for gpu, need, print_ in singles)
     together = sum(base[gpu.id] for gpu in group)
-    whole = size + _surcharge(model, config, size, group, base, policy)
-    if _need(whole, group[0]) <= together:
+    need, whole = _wanted(model, config, size, group, base, policy)
+    if need <= together:
         if len(group) == 1:  # spread over all GPUs of a library that has one
-            return (_single(whole, group[0], base, policy, first),)
-        return (_group(whole, group, base, together, policy),)
-    return (_partial(size, group, base, policy, main_gpu),)
+            return (_single(need, whole, group[0], base, first),)
+        return (_group(need, whole, group, base, together),)
+    return (_partial(footprint(model, config, policy, group), group, base, main_gpu),)
 
 
 def never_fits(
@@ -58,9 +63,13 @@ def never_fits(
 ) -> tuple[int, int] | None:
     """(needed, available) bytes if the model cannot be loaded even on the empty machine, else None (R42).
 
-    File-backed weights may exceed RAM: with mapping asked for, only the rest has to fit.
+    File-backed weights may exceed RAM: with mapping asked for, only the rest has to fit. Both estimates must say so:
+    the formula overstates quantized caches, and upstream would load what the footprint alone forbids.
     """
-    needed = predict_vram(model, config.num_ctx, config.parallel) + policy.prompt_cache
+    needed = min(
+        predict_vram(model, config.num_ctx, config.parallel) + policy.prompt_cache,
+        footprint(model, config, policy).total,
+    )
     ram = next((device.total for device in devices if not device.gpu), 0)
     totals = {device.id: saturating_sub(device.total, device.overhead) for device in devices}
     vram = sum(
@@ -93,18 +102,23 @@ def _shared_once(gpus: Sequence[DeviceFacts], base: Mapping[str, int]) -> Mappin
     return {**base, **{id_: amount * base[RAM] // together for id_, amount in shared.items()}}
 
 
-def _surcharge(
+def _wanted(
     model: ModelFacts,
     config: LaunchConfig,
     size: int,
     gpus: Sequence[DeviceFacts],
     base: Mapping[str, int],
     policy: Policy,
-) -> int:
-    """Bytes that the batch takes beside the prediction (G28). An automatic batch is one that fits with them."""
+) -> tuple[int, Footprint]:
+    """Free bytes to ask these GPUs for, so that all layers go there, and what will be held.
+
+    The batch takes bytes beside upstream's prediction (G28). An automatic batch is one that fits with them.
+    """
     room = sum(base[gpu.id] for gpu in gpus)
     batch = batch_for(model, config, policy, gpus, predicted=size, available=room, layers_on_cpu=False)
-    return batch_surcharge(batch, model.completion and not model.pooled)
+    held = footprint(model, config, policy, gpus, batch=batch)
+    surcharge = batch_surcharge(batch, model.completion and not model.pooled)
+    return max(_need(size + surcharge, gpus[0]), held.movable), held
 
 
 def _need(size: int, device: DeviceFacts) -> int:
@@ -119,9 +133,9 @@ def _best_group(gpus: Sequence[DeviceFacts], base: Mapping[str, int]) -> list[De
     )
 
 
-def _in_ram(size: int, base: Mapping[str, int], policy: Policy) -> Placement:
+def _in_ram(size: int, base: Mapping[str, int]) -> Placement:
     # Saturates at what there is: with nothing of ours loaded it must start, whatever foreign programs hold.
-    held = min(size + policy.prompt_cache, base[RAM])
+    held = min(size, base[RAM])
     return Placement("cpu", (), {RAM: held, MODELS: 1}, {RAM: held, MODELS: 1}, CPU_ONLY)
 
 
@@ -136,12 +150,12 @@ def _with_host(
     return {**on_gpus, RAM: min(host + shared, base[RAM]), MODELS: 1}
 
 
-def _single(size: int, gpu: DeviceFacts, base: Mapping[str, int], policy: Policy, main_gpu: int | None) -> Placement:
+def _single(need: int, held: Footprint, gpu: DeviceFacts, base: Mapping[str, int], main_gpu: int | None) -> Placement:
     return Placement(
         "single",
         (gpu.id,),
-        _with_host({gpu.id: _need(size, gpu)}, [gpu], policy.prompt_cache, base),
-        _with_host({gpu.id: size}, [gpu], policy.prompt_cache, base),
+        _with_host({gpu.id: need}, [gpu], held.host, base),
+        _with_host({gpu.id: held.movable}, [gpu], held.host, base),
         frozenset({gpu.id}),
         main_gpu=main_gpu,
     )
@@ -161,24 +175,21 @@ def _split(amount: int, group: Sequence[DeviceFacts], base: Mapping[str, int], t
 
 
 def _group(
-    size: int, group: Sequence[DeviceFacts], base: Mapping[str, int], together: int, policy: Policy
+    need: int, held: Footprint, group: Sequence[DeviceFacts], base: Mapping[str, int], together: int
 ) -> Placement:
-    need = _split(_need(size, group[0]), group, base, together)
     return Placement(
         "group",
         tuple(gpu.id for gpu in group),
-        _with_host(need, group, policy.prompt_cache, base),
-        _with_host(_split(size, group, base, together), group, policy.prompt_cache, base),
+        _with_host(_split(need, group, base, together), group, held.host, base),
+        _with_host(_split(held.movable, group, base, together), group, held.host, base),
         frozenset(gpu.id for gpu in group),
     )
 
 
-def _partial(
-    size: int, group: Sequence[DeviceFacts], base: Mapping[str, int], policy: Policy, main_gpu: int | None
-) -> Placement:
+def _partial(held: Footprint, group: Sequence[DeviceFacts], base: Mapping[str, int], main_gpu: int | None) -> Placement:
     together = sum(base[gpu.id] for gpu in group)
-    on_gpus = _split(min(size, together * group[0].fit_percent // 100), group, base, together)
-    rest = saturating_sub(size, sum(on_gpus.values())) + policy.prompt_cache
+    on_gpus = _split(min(held.movable, together * group[0].fit_percent // 100), group, base, together)
+    rest = saturating_sub(held.movable, sum(on_gpus.values())) + held.host
     reservation = _with_host(on_gpus, group, rest, base)
     need = {**{gpu.id: base[gpu.id] for gpu in group}, RAM: reservation[RAM], MODELS: 1}
     return Placement(
@@ -194,17 +205,16 @@ def _partial(
 def _explicit(
     model: ModelFacts,
     config: LaunchConfig,
-    size: int,
+    held: Footprint,
     group: Sequence[DeviceFacts],
     base: Mapping[str, int],
-    policy: Policy,
     main_gpu: int | None,
 ) -> Placement:
     """Needs a model unit only, so it never evicts for bytes (R46); what it wants is reserved as far as it is there."""
-    offloaded = size * config.num_gpu // (model.layers + 1)
+    offloaded = held.movable * config.num_gpu // (model.layers + 1)
     together = sum(base[gpu.id] for gpu in group)
     shares = _split(min(offloaded, together), group, base, together)
-    reservation = _with_host(shares, group, saturating_sub(size, offloaded) + policy.prompt_cache, base)
+    reservation = _with_host(shares, group, saturating_sub(held.movable, offloaded) + held.host, base)
     return Placement(
         "explicit_partial",
         tuple(gpu.id for gpu in group),

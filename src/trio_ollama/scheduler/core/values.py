@@ -21,6 +21,7 @@ __all__ = [
     "ModelFacts",
     "Placement",
     "Policy",
+    "Shape",
 ]
 
 FOREVER: Final = (1 << 63) - 1
@@ -31,6 +32,47 @@ RAM: Final = "cpu"
 
 MODELS: Final = "models"
 """Pseudo-resource: one unit for each loaded model, so that the model limit needs no code of its own (I14)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a model's need for memory follows from (`footprint`). Counts are elements of one token, sizes bytes."""
+
+    weights: int
+    """The whole file without its header."""
+    embedding: int
+    feed_forward: int
+    """Width of the hidden layer; of all experts that one token uses."""
+    heads: int
+    queries: int
+    """Of all heads of a layer."""
+    keys: int
+    """Of all key-value heads of a layer."""
+    cached: int
+    """Keys and values in all layers that see the whole context."""
+    vocabulary: int
+    """Entries."""
+    merges: int = 0
+    """Entries; a SentencePiece vocabulary has none."""
+    window: int = 0
+    """Tokens; 0 for none."""
+    window_cached: int = 0
+    """Keys and values in all layers that see this window only."""
+    state: int = 0
+    """Bytes of one sequence's state in all recurrent layers."""
+    inner: int = 0
+    """Width of a recurrent layer."""
+    token_embeddings: int = 0
+    """Bytes of the table that stays in RAM wherever the layers are."""
+    tied: bool = False
+    """The same table is the output matrix: on GPUs there is a copy."""
+    head: bool = True
+    """There are logits: not so for pure encoders."""
+    attends: bool = True
+    projector: int = 0
+    """Bytes with its scratch memory."""
+    adapters: int = 0
+    draft: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +103,8 @@ class ModelFacts:
     projector_size: int = 0
     adapters: tuple[str, ...] = ()
     draft: str | None = None
+    shape: Shape | None = None
+    """None: only upstream's formula can tell what it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,5 +230,7 @@ class Policy:
     cache_type: str = ""
     """Element type of the KV cache; empty for f16."""
     platform: str = "linux"
+    threads: int = 0
+    """That compute on the CPU, where no request says otherwise; 0: unknown."""
     crash_limit: int = 3
     crash_backoff: int = 30 * 10**9
