@@ -12,7 +12,6 @@ from tests.support.store_fixture import OllamaStore
 from trio_ollama.models.capabilities import capabilities
 from trio_ollama.models.details import details, human_count, listed, show
 from trio_ollama.models.errors import InvalidGgufError
-from trio_ollama.models.estimate import SizeFacts, size_facts
 from trio_ollama.models.gguf import read_metadata
 from trio_ollama.models.metadata_cache import MetadataCache
 from trio_ollama.models.modelfile import Modelfile
@@ -211,32 +210,3 @@ def test_capabilities(
     assert model.weights_path is not None
     eyes = read_metadata(model.projectors[0]) if model.projectors else None
     assert " ".join(capabilities(model, read_metadata(model.weights_path), eyes)) == expected
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({}, {}),
-        (
-            {"block_count": 32, "attention.head_count": 32, "attention.head_count_kv": 8, "embedding_length": 4096},
-            {"layers": 32, "kv_heads": 8, "head_dim": 128, "embedding_length": 4096},
-        ),
-        (
-            {"attention.head_count": [8, 16], "attention.head_count_kv": [4, 0, 2], "embedding_length": 100},
-            {"kv_heads": 1, "head_dim": 6, "embedding_length": 100},
-        ),
-        ({"attention.head_count": 0, "embedding_length": 100}, {"head_dim": 0, "embedding_length": 100}),
-        ({"embedding_length": 100}, {"head_dim": 100, "embedding_length": 100}),
-        ({"context_length": 2048, "pooling_type": 0}, {"train_context": 2048, "pooled": True}),
-        ({"vision.block_count": 1}, {"vision": True}),
-        ({"block_count": "many", "context_length": True}, {}),
-    ],
-)
-def test_sizes_have_upstreams_defaults(tmp_path: Path, values: dict[str, Any], expected: dict[str, Any]) -> None:
-    path = tmp_path / "m.gguf"
-    path.write_bytes(raw_gguf({f"llama.{key}": value for key, value in values.items()}))
-    facts = {"layers": 0, "kv_heads": 1, "head_dim": 0, "train_context": 0, "embedding_length": 0}
-    facts |= {"pooled": False, "vision": False}
-    assert size_facts(read_metadata(path)) == SizeFacts(
-        architecture="llama", file_size=path.stat().st_size, **(facts | expected)
-    )

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.policy_facts import GIB, config, gpu, model
+from tests.support.policy_facts import GIB, MIB, config, gpu, model
+from tests.support.shapes import LLAMA, shapes
+from trio_ollama.scheduler.core.footprint import footprint
 from trio_ollama.scheduler.core.lifecycle import State
 from trio_ollama.scheduler.core.memory import batch_surcharge, predict_vram
 from trio_ollama.scheduler.core.placements import never_fits, placements
@@ -123,6 +125,64 @@ def test_R42_what_cannot_fit_on_the_bare_machine_is_known_before(size: int, refu
     assert never_fits(of_size(size), config(use_mmap=True), machine, POLICY) is None
 
 
+# -- two estimates: upstream's formula asks, the footprint is reserved -----------------------------------------------
+
+
+def shaped(size: int, *, cached: int = 0, **changes: object) -> ModelFacts:
+    """A model whose file and compute buffers are as told, and which the formula gives no cache."""
+    return of_size(size, shape=replace(LLAMA, weights=size, cached=cached), **changes)
+
+
+def test_I07_on_gpus_the_formula_asks_and_the_footprint_is_held() -> None:
+    facts, machine = shaped(8 * GIB), [gpu("a", 10 * GIB), ram(64 * GIB)]
+    [single] = placements(facts, config(), machine, free(machine), POLICY)
+    held = footprint(facts, config(), POLICY, machine[:1], batch=512)
+    assert single.need == {"a": 10 * GIB, RAM: held.host, MODELS: 1}
+    assert single.reservation == {"a": held.movable, RAM: held.host, MODELS: 1}
+    assert 8 * GIB < held.movable < 10 * GIB
+    assert 0 < held.host < 100 * MIB
+
+
+def test_I07_where_the_footprint_is_more_it_is_asked_for() -> None:
+    """A cache that the formula does not see: 4096 tokens of 1 MiB."""
+    facts = shaped(8 * GIB, cached=MIB // 2)
+    for free_bytes, kind in ((10 * GIB, "partial"), (14 * GIB, "single")):
+        machine = [gpu("a", free_bytes), ram(64 * GIB)]
+        [placement] = placements(facts, config(num_ctx=4096), machine, free(machine), POLICY)
+        assert placement.kind == kind
+    assert placement.need == placement.reservation
+    assert placement.need["a"] > 12 * GIB
+    two = [gpu("a", 10 * GIB), gpu("b", 10 * GIB), ram(64 * GIB)]
+    [group] = placements(facts, config(num_ctx=4096), two, free(two), POLICY)
+    assert (group.kind, group.need) == ("group", group.reservation)
+    assert group.need["a"] + group.need["b"] > 12 * GIB + 2 * 457 * MIB
+
+
+def test_a_quantized_cache_is_reserved_as_it_is_and_asked_for_as_upstream_does() -> None:
+    facts = model(file_size=2 * GIB, shape=replace(LLAMA, weights=2 * GIB, cached=65536))
+    machine = [gpu("a", 24 * GIB), ram(64 * GIB)]
+    wanted = config(num_ctx=65536, num_batch=512, num_batch_auto=False)
+    plain, quantized = (
+        placements(facts, wanted, machine, free(machine), Policy(cache_type=kind))[0] for kind in ("", "q4_0")
+    )
+    assert plain.need["a"] == quantized.need["a"] == -(-10 * GIB * 100 // 80)
+    assert quantized.reservation["a"] < plain.reservation["a"] - 5 * GIB
+    [cpu] = placements(facts, wanted, machine[1:], free(machine[1:]), Policy(cache_type="q4_0"))
+    assert cpu.need == cpu.reservation  # in RAM upstream asks for nothing
+    assert cpu.need[RAM] < 5 * GIB
+
+
+def test_R42_refused_only_if_both_estimates_say_so() -> None:
+    facts = model(file_size=2 * GIB, shape=replace(LLAMA, weights=2 * GIB, cached=65536))
+    machine, wanted = [ram(8 * GIB)], config(num_ctx=65536)  # 8 GiB of cache by the formula
+    assert never_fits(facts, wanted, machine, POLICY) is not None
+    assert never_fits(facts, wanted, machine, Policy(cache_type="q4_0")) is None
+    heavy = shaped(GIB, cached=MIB)  # 8 GiB of cache by the footprint alone
+    assert never_fits(heavy, config(num_ctx=4096), machine, POLICY) is None
+    [cpu] = placements(heavy, config(num_ctx=4096), machine, free(machine), POLICY)
+    assert cpu.need == {RAM: 8 * GIB, MODELS: 1}
+
+
 # -- what holds for all -------------------------------------------------------------------------------------------
 
 sizes = st.integers(0, 1 << 40) | st.sampled_from([0, 1, GIB, 24 * GIB * 80 // 100, (1 << 64) - 1])
@@ -148,7 +208,8 @@ configs = st.builds(
     num_ctx=st.sampled_from([4, 4096, 262144]),
     parallel=st.sampled_from([1, 4]),
 )
-facts = st.builds(model, file_size=sizes, layers=st.integers(0, 100), head_dim=st.sampled_from([0, 128]))
+plain = st.builds(model, file_size=sizes, layers=st.integers(0, 100), head_dim=st.sampled_from([0, 128]))
+facts = plain | st.builds(lambda plain, shape: replace(plain, shape=shape), plain, shapes)
 policies = st.builds(Policy, spread=st.booleans(), prompt_cache=st.sampled_from([0, GIB]))
 
 
@@ -163,14 +224,18 @@ def test_I21_every_placement_can_start_once_all_our_runners_are_gone(
         for id_, amount in (*placement.need.items(), *placement.reservation.items()):
             assert type(amount) is int
             assert 0 <= amount <= base[id_]
+        if placement.kind != "explicit_partial":
+            assert all(placement.need[id_] >= amount for id_, amount in placement.reservation.items())
+        assert placement.load_lock >= set(placement.gpus)
+        assert (RAM in placement.load_lock) is (placement.kind in ("cpu", "partial", "explicit_partial"))
+        if model.shape is not None:
+            continue
         held = sum(amount for id_, amount in placement.reservation.items() if id_ != MODELS)
         shared = sum(placement.reservation[gpu.id] for gpu in devices if gpu.integrated and gpu.id in placement.gpus)
         # A large batch has bytes of its own, on GPUs (A69).
         batch = batch_surcharge(2048, True) if placement.gpus else 0
         size = predict_vram(model, config.num_ctx, config.parallel) + batch
         assert held - shared <= size + policy.prompt_cache + shared
-        assert placement.load_lock >= set(placement.gpus)
-        assert (RAM in placement.load_lock) is (placement.kind in ("cpu", "partial", "explicit_partial"))
 
 
 @given(facts, configs, machines(), policies, st.randoms(use_true_random=False))

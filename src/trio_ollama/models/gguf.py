@@ -126,7 +126,10 @@ class _Walk:
             tensor_count=tensor_count,
             parameter_count=sum(math.prod(tensor.shape) for tensor in tensors),
             file_size=self.file_size,
+            header_size=start,
             inline_vision=any(tensor.name.startswith("v.") for tensor in tensors),
+            token_embeddings=sum(_size(tensor) for tensor in tensors if tensor.name == "token_embd.weight"),
+            has_output=any(tensor.name == "output.weight" for tensor in tensors),
             weight=self.weight + 150 * len(values),
         )
 
@@ -225,14 +228,19 @@ class _Walk:
                 raise _damaged(f"tensor {name[:64]!r} has {dimensions} dimensions")
             shape = tuple(self.u64() for _ in range(dimensions))
             number, offset = self.u32(), self.u64()
-            elements = math.prod(shape)
-            if elements >= 1 << 63:
+            if math.prod(shape) >= 1 << 63:
                 raise _damaged(f"tensor {name[:64]!r} is too large")
-            try:
-                kind = GGMLQuantizationType(number)
-                block, size = GGML_QUANT_SIZES[kind]
-                tensors.append(Tensor(name, kind.name, shape))
-                end = max(end, offset + -(-elements // block) * size)
-            except (ValueError, KeyError):
-                tensors.append(Tensor(name, "unknown", shape))
+            known = number in GGML_QUANT_SIZES  # an IntEnum's members are its keys
+            kind = GGMLQuantizationType(number).name if known else "unknown"
+            tensors.append(Tensor(name, kind, shape))
+            if kind != "unknown":
+                end = max(end, offset + _size(tensors[-1]))
         return tuple(tensors), end
+
+
+def _size(tensor: Tensor) -> int:
+    """Bytes of its data; 0 for a type that is newer than this program."""
+    if tensor.type == "unknown":
+        return 0
+    block, size = GGML_QUANT_SIZES[GGMLQuantizationType[tensor.type]]
+    return -(-math.prod(tensor.shape) // block) * size

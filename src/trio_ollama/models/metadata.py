@@ -40,8 +40,14 @@ class Metadata:
     tensor_count: int
     parameter_count: int
     file_size: int
+    header_size: int = 0
+    """Bytes before the weights."""
     inline_vision: bool = False
     """There are `v.*` tensors: the image encoder is inside this file."""
+    token_embeddings: int = 0
+    """Bytes of `token_embd.weight`."""
+    has_output: bool = True
+    """There is an `output.weight`; without one the token embeddings take its place."""
     weight: int = field(default=0, compare=False)
     """Roughly the bytes this object keeps in memory, without the tensors."""
 
@@ -69,6 +75,13 @@ class Metadata:
         value = self.values.get(key)
         several = value if isinstance(value, tuple) else (value,)
         return tuple(item for item in several if isinstance(item, int) and not isinstance(item, bool))
+
+    def length(self, key: str) -> int:
+        """Elements of the array under this key, kept or skipped; 0 if there is none."""
+        value = self.values.get(key)
+        if isinstance(value, SkippedArray):
+            return value.length
+        return len(value) if isinstance(value, tuple) else 0
 
     @property
     def chat_template(self) -> str:
