@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .core.decisions import Because
-from .core.values import FOREVER, Demand, LoadOptions, ModelFacts, Policy, Shape
+from .core.fitting import Fit
+from .core.values import FOREVER, Demand, LoadOptions, ModelFacts, Observation, Policy, Shape
 from .errors import (
     CrashBackoffError,
     ForcedStopError,
@@ -13,6 +14,7 @@ from .errors import (
     SchedulingError,
     ShuttingDownError,
 )
+from .feedback import Feedback
 from .lease import Lease
 from .limits import Limits
 from .scheduler import Scheduler
@@ -23,12 +25,15 @@ __all__ = [
     "Because",
     "CrashBackoffError",
     "Demand",
+    "Feedback",
+    "Fit",
     "ForcedStopError",
     "Lease",
     "Limits",
     "LoadOptions",
     "ModelFacts",
     "NeverFitsError",
+    "Observation",
     "Policy",
     "PredecessorStuckError",
     "QueueFullError",

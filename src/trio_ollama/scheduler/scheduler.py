@@ -2,6 +2,7 @@
 
     scheduler (this nursery)
     ├── measure                    one query of the machine at a time, when figures are wanted
+    ├── feedback                   keeps what loads have taken
     └── runner N (supervisor)      one per generation
 
 Every change is one synchronous step of the fleet; `step` runs it and performs its effects before anybody else runs.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -22,16 +24,18 @@ from trio_ollama.runners.contract import OpenCall, RunnerDiedError, RunnerFactor
 from .core import effects as ef
 from .core.decisions import Because
 from .core.events import Event
+from .core.fitting import Fit, fit
 from .core.fleet import Fleet
 from .core.lifecycle import ALIVE, State
 from .core.values import Demand, DeviceFacts, Policy
 from .errors import ForcedStopError, ShuttingDownError, refusal
 from .facts import HardwareFacts
+from .feedback import Feedback
 from .lease import Lease
 from .limits import Limits
 from .supervisor import Supervisor
 from .tickets import Ticket
-from .views import RunnerView
+from .views import Holding, RunnerView
 
 __all__ = ["Scheduler", "log_event"]
 
@@ -59,8 +63,10 @@ class Scheduler:
         limits: Limits | None = None,
         gpu_overhead: int = 0,
         on_event: Callable[[Event], None] = log_event,
+        feedback: Feedback | None = None,
     ) -> None:
         self.limits = limits or Limits()
+        self.feedback = feedback or Feedback()
         self._recent: deque[Event] = deque(maxlen=REMEMBERED)
         self._on_event = on_event
         self.fleet = Fleet(policy, self._remember)
@@ -81,6 +87,8 @@ class Scheduler:
             try:
                 await self.measure()
                 nursery.start_soon(self._measure, name="measure")
+                if self.feedback.lasting:
+                    nursery.start_soon(self.feedback.run, name="feedback")
                 task_status.started()
                 await trio.sleep_forever()
             finally:
@@ -98,6 +106,7 @@ class Scheduler:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.fleet.closing:
             raise ShuttingDownError
+        demand = self.feedback.informed(demand)
         ticket = Ticket(demand)
         if self.fleet.can_grant(demand) or self._figures_are_fresh():
             self.step(partial(self._announce, ticket))
@@ -158,6 +167,31 @@ class Scheduler:
     def machine(self) -> MachineReport:
         """The machine as last measured, with the devices that are not used, and why; for people."""
         return self._facts.report()
+
+    def holdings(self, device: str) -> tuple[Holding, ...]:
+        """For whom bytes of a device are reserved."""
+        return tuple(
+            Holding(runner.gen, runner.model.name, runner.state.value, runner.pid, runner.holds(device))
+            for runner in self.fleet.runners.values()
+            if runner.holds(device)
+        )
+
+    def fit(self, demand: Demand, parallel: int | None = None) -> Fit:
+        """Where `demand` would be served at this moment, and why; nothing is changed.
+
+        `parallel`: another number of slots than the one that is set.
+        """
+        policy = self.fleet.policy
+        if parallel is not None:
+            policy = replace(policy, num_parallel=parallel)
+        return fit(self.fleet, self.feedback.informed(demand), policy)
+
+    async def refresh(self) -> None:
+        """Have fresh figures of the machine, unless they are anyway."""
+        if self._figures_are_fresh():
+            await trio.lowlevel.checkpoint()
+        else:
+            await self.measure()
 
     # -- shutdown -------------------------------------------------------------------------------------------------
 

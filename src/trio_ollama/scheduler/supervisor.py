@@ -19,6 +19,7 @@ from trio_ollama.runners.contract import looks_like_out_of_memory as out_of_memo
 from .core.decisions import Because
 from .core.lifecycle import ALIVE, State
 from .core.values import MODELS, RAM
+from .feedback import taken
 from .launch import launch_spec
 from .recovery import Sighting, recover, sighting
 
@@ -177,8 +178,11 @@ class Supervisor:
                 gpu_bytes=report.gpu_bytes,
                 report=report,
                 now=now,
+                taken=taken(report, self.record.placement.gpus),
             )
         )
+        if self.record.observation is not None:
+            self._scheduler.feedback.note(self.record.model, self.record.observation)
         # The last look at free memory was before the load. A later stop compares with one that shows it (R31).
         devices = {device.id: device for device in await self._scheduler.measure()}
         for id_ in self.record.reservation:

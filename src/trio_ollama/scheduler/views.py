@@ -8,7 +8,18 @@ from .core.lifecycle import State
 from .core.records import Runner
 from .core.values import FOREVER
 
-__all__ = ["RunnerView"]
+__all__ = ["Holding", "RunnerView"]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What is reserved for a runner on one device, in bytes, at whatever stage of its life it is."""
+
+    gen: int
+    name: str
+    state: str
+    pid: int | None
+    reserved: int
 
 
 @dataclass(frozen=True, slots=True)

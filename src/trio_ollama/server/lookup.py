@@ -41,9 +41,10 @@ WORDS: Final[Mapping[str, Words]] = MappingProxyType(
         "show": Words(absent=(404, "model '{short}' not found")),
         "delete": Words(invalid=(400, 'name "{given}" is invalid')),
         "create": Words(empty=(400, "invalid model name")),
+        "fit": Words(),
     }
 )
-"""Ollama's own words, one row per route."""
+"""Ollama's own words, one row per route (`fit` is ours)."""
 
 
 def parse_name(given: str, words: Words) -> ModelName:

@@ -27,6 +27,7 @@ __all__ = [
     "RunnerGone",
     "RunnerLoaded",
     "RunnerStuck",
+    "Underestimated",
     "human_bytes",
 ]
 
@@ -109,6 +110,28 @@ class RunnerLoaded(Event):
         return (
             f"{self.model} is ready as generation {self.gen}, pid {self.pid}, after {self.took / 1e9:.2f} s: "
             f"{human_bytes(self.total_bytes)}, of them {human_bytes(self.gpu_bytes)} on GPUs; {self.loaded} loaded"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Underestimated(Event):
+    """A load took clearly more than was expected. Said once for each configuration: the next estimate knows."""
+
+    level: ClassVar[int] = WARNING
+    gen: int
+    where: str
+    expected: int
+    measured: int
+    num_ctx: int
+    parallel: int
+    batch: int
+
+    def text(self) -> str:
+        more = (self.measured - self.expected) * 100 // max(self.expected, 1)
+        return (
+            f"{self.model} takes {human_bytes(self.measured)} {self.where}, {more} % more than the "
+            f"{human_bytes(self.expected)} that were expected (context {self.num_ctx} x {self.parallel}, "
+            f"batch {self.batch}); the next load of it will be planned with that"
         )
 
 

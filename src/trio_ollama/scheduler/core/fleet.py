@@ -18,13 +18,14 @@ from .crashes import CrashLog
 from .decisions import Abort, Because, Claim, Decision, Drain, Grant, Refuse, StartLoad, Wait
 from .effects import Effect, Granted, Lost, Measure, Rearm, Refused, SlotGranted, Spawn, Stop
 from .lifecycle import Consequence, Event, State, advance
+from .measured import Taken, verdict_on
 from .memo import Memo
 from .plan import plan
 from .records import Lease, OomRetry, Runner, Waiter
 from .reload import difference
 from .shortcuts import arrival, departure_changes_nothing
 from .stages import stage
-from .values import FOREVER, RAM, Demand, DeviceFacts, LaunchConfig, Placement, Policy
+from .values import FOREVER, MODELS, Demand, DeviceFacts, LaunchConfig, Placement, Policy
 
 __all__ = ["FACTS_MAX_AGE", "Fleet"]
 
@@ -200,17 +201,32 @@ class Fleet:
         self._advance(self.runners[gen], Event.SPAWN_FAILED, error)
         self._replan()
 
-    def loaded(self, gen: int, *, context: int, total_bytes: int, gpu_bytes: int, report: object, now: int) -> None:
-        """The child is ready: its first waiter is granted in this step (R44)."""
+    def loaded(
+        self,
+        gen: int,
+        *,
+        context: int,
+        total_bytes: int,
+        gpu_bytes: int,
+        report: object,
+        now: int,
+        taken: Taken | None = None,
+    ) -> None:
+        """The child is ready: its first waiter is granted in this step (R44). `taken`: what it is known to hold."""
         self.now = now
         runner = self.runners[gen]
         if not runner.loading:
             return  # aborted in the same instant; its supervisor is already stopping it
         self._advance(runner, Event.LOADED)
         runner.context, runner.report = context or runner.config.num_ctx, report
+        if taken is not None:
+            self._measured(runner, taken)
+            if not total_bytes:  # the child did not say: what is reserved is the best guess, and known as such (I19)
+                gpu_bytes = sum(runner.holds(id_) for id_ in runner.placement.gpus)
+                total_bytes = sum(amount for id_, amount in runner.reservation.items() if id_ != MODELS)
+            if not gpu_bytes:
+                total_bytes = max(total_bytes, taken.resident or 0)
         runner.total_bytes, runner.gpu_bytes = total_bytes, gpu_bytes
-        if runner.placement.kind == "cpu" and total_bytes:
-            runner.reservation = {**runner.reservation, RAM: total_bytes + self.policy.prompt_cache}
         self.oom_retries.pop(runner.key, None)
         counted = sum(other.counted for other in self.runners.values())
         took = now - self._spawned_at[gen]
@@ -548,6 +564,26 @@ class Fleet:
                 runner.deadline = self.now + runner.keep_alive
             self._emit(Rearm(runner.gen))
         return ended
+
+    def _measured(self, runner: Runner, taken: Taken) -> None:
+        """What it holds takes the place of the estimate; how far that was off is kept, and told if it is too much."""
+        verdict = verdict_on(runner, taken, self.devices, self.policy)
+        runner.reservation, runner.observation = verdict.reservation, verdict.observation
+        config = runner.config
+        for where, expected, found in verdict.too_low:
+            self._publish(
+                ev.Underestimated(
+                    self.now,
+                    runner.model.name,
+                    runner.gen,
+                    where,
+                    expected,
+                    found,
+                    config.num_ctx,
+                    config.parallel,
+                    config.num_batch,
+                )
+            )
 
     def _finishes(self, waiter: Waiter) -> bool:
         wish = waiter.demand.finish_load

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .batch import batch_for
-from .footprint import Footprint, footprint
+from .expected import Expected, expected
 from .memory import batch_surcharge, predict_vram, saturating_sub
 from .placement import group_by_library
 from .values import MODELS, RAM, DeviceFacts, LaunchConfig, ModelFacts, Placement, Policy
@@ -35,14 +35,14 @@ def placements(
     """All placements to try, best first; never empty, and the last one always fits in `base`."""
     gpus = _candidates(config, devices, base)
     if not gpus:
-        return (_in_ram(footprint(model, config, policy).total, base),)
+        return (_in_ram(expected(model, config, policy).total, base),)
     size = predict_vram(model, config.num_ctx, config.parallel)
     base = _shared_once(gpus, base)
     # One of several GPUs is launched as number 0 of a list of one.
     main_gpu = 0 if len(gpus) < sum(device.gpu for device in devices) else None
     group = _best_group(gpus, base)
     if explicit_partial(model, config):
-        return (_explicit(model, config, footprint(model, config, policy, group), group, base, main_gpu),)
+        return (_explicit(model, config, expected(model, config, policy, group), group, base, main_gpu),)
     spread = policy.spread and len(gpus) > 1
     first = 0 if len(gpus) > 1 else main_gpu
     wanted = [] if spread else [(gpu, *_wanted(model, config, size, [gpu], base, policy)) for gpu in gpus]
@@ -55,7 +55,7 @@ def placements(
         if len(group) == 1:  # spread over all GPUs of a library that has one
             return (_single(need, whole, group[0], base, first),)
         return (_group(need, whole, group, base, together),)
-    return (_partial(footprint(model, config, policy, group), group, base, main_gpu),)
+    return (_partial(expected(model, config, policy, group), group, base, main_gpu),)
 
 
 def never_fits(
@@ -68,7 +68,7 @@ def never_fits(
     """
     needed = min(
         predict_vram(model, config.num_ctx, config.parallel) + policy.prompt_cache,
-        footprint(model, config, policy).total,
+        expected(model, config, policy).total,
     )
     ram = next((device.total for device in devices if not device.gpu), 0)
     totals = {device.id: saturating_sub(device.total, device.overhead) for device in devices}
@@ -109,14 +109,14 @@ def _wanted(
     gpus: Sequence[DeviceFacts],
     base: Mapping[str, int],
     policy: Policy,
-) -> tuple[int, Footprint]:
+) -> tuple[int, Expected]:
     """Free bytes to ask these GPUs for, so that all layers go there, and what will be held.
 
     The batch takes bytes beside upstream's prediction (G28). An automatic batch is one that fits with them.
     """
     room = sum(base[gpu.id] for gpu in gpus)
     batch = batch_for(model, config, policy, gpus, predicted=size, available=room, layers_on_cpu=False)
-    held = footprint(model, config, policy, gpus, batch=batch)
+    held = expected(model, config, policy, gpus, batch=batch)
     surcharge = batch_surcharge(batch, model.completion and not model.pooled)
     return max(_need(size + surcharge, gpus[0]), held.movable), held
 
@@ -150,7 +150,7 @@ def _with_host(
     return {**on_gpus, RAM: min(host + shared, base[RAM]), MODELS: 1}
 
 
-def _single(need: int, held: Footprint, gpu: DeviceFacts, base: Mapping[str, int], main_gpu: int | None) -> Placement:
+def _single(need: int, held: Expected, gpu: DeviceFacts, base: Mapping[str, int], main_gpu: int | None) -> Placement:
     return Placement(
         "single",
         (gpu.id,),
@@ -175,7 +175,7 @@ def _split(amount: int, group: Sequence[DeviceFacts], base: Mapping[str, int], t
 
 
 def _group(
-    need: int, held: Footprint, group: Sequence[DeviceFacts], base: Mapping[str, int], together: int
+    need: int, held: Expected, group: Sequence[DeviceFacts], base: Mapping[str, int], together: int
 ) -> Placement:
     return Placement(
         "group",
@@ -186,7 +186,7 @@ def _group(
     )
 
 
-def _partial(held: Footprint, group: Sequence[DeviceFacts], base: Mapping[str, int], main_gpu: int | None) -> Placement:
+def _partial(held: Expected, group: Sequence[DeviceFacts], base: Mapping[str, int], main_gpu: int | None) -> Placement:
     together = sum(base[gpu.id] for gpu in group)
     on_gpus = _split(min(held.movable, together * group[0].fit_percent // 100), group, base, together)
     rest = saturating_sub(held.movable, sum(on_gpus.values())) + held.host
@@ -205,7 +205,7 @@ def _partial(held: Footprint, group: Sequence[DeviceFacts], base: Mapping[str, i
 def _explicit(
     model: ModelFacts,
     config: LaunchConfig,
-    held: Footprint,
+    held: Expected,
     group: Sequence[DeviceFacts],
     base: Mapping[str, int],
     main_gpu: int | None,

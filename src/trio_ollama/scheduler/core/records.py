@@ -9,7 +9,7 @@ from typing import Any
 
 from .decisions import Because, Wait
 from .lifecycle import COUNTED, LOADING, State
-from .values import MODELS, Demand, LaunchConfig, ModelFacts, Placement
+from .values import MODELS, Demand, LaunchConfig, ModelFacts, Observation, Placement
 
 __all__ = ["Lease", "OomRetry", "Runner", "Waiter"]
 
@@ -61,6 +61,8 @@ class Runner:
     context: int = 0
     """Effective context per slot in tokens, as the runner reports it."""
     report: Any = None
+    observation: Observation | None = None
+    """How the estimate compares with what it takes, once that has been measured."""
 
     @property
     def key(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "LaunchConfig",
     "LoadOptions",
     "ModelFacts",
+    "Observation",
     "Placement",
     "Policy",
     "Shape",
@@ -76,6 +78,36 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
+class Observation:
+    """A load of a model: what the footprint said it would take, and what it took. Without the prompt cache."""
+
+    num_ctx: int
+    parallel: int
+    batch: int
+    cache_type: str
+    gpus: int
+    """How many; 0: everything in RAM."""
+    gpu_estimated: int
+    gpu_measured: int
+    ram_estimated: int
+    ram_measured: int
+
+    @property
+    def launch(self) -> tuple[int, int, int, str, int]:
+        """What another load must have in common with this one to take the same."""
+        return (self.num_ctx, self.parallel, self.batch, self.cache_type, self.gpus)
+
+    @property
+    def on_gpus(self) -> Fraction | None:
+        """Bytes measured for each one estimated; None where none was."""
+        return Fraction(self.gpu_measured, self.gpu_estimated) if self.gpu_estimated else None
+
+    @property
+    def in_ram(self) -> Fraction | None:
+        return Fraction(self.ram_measured, self.ram_estimated) if self.ram_estimated else None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFacts:
     """What the scheduler must know of a model; read from its files before planning, never during it (I17)."""
 
@@ -105,6 +137,8 @@ class ModelFacts:
     draft: str | None = None
     shape: Shape | None = None
     """None: only upstream's formula can tell what it takes."""
+    observed: tuple[Observation, ...] = ()
+    """Earlier loads of it, the latest last."""
 
 
 @dataclass(frozen=True, slots=True)

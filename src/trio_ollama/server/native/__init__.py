@@ -1,4 +1,4 @@
-"""Ollama's own dialect: `/api/...`."""
+"""Ollama's own dialect: `/api/...`; `/api/devices` and `/api/fit` are ours, Ollama has no such routes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from quart import Response
 
-from trio_ollama.server.native import blobs, chat, create, embed, generate, models, status
+from trio_ollama.server.native import blobs, chat, create, embed, fit, generate, models, status
 
 __all__ = ["ROUTES"]
 
@@ -16,6 +16,8 @@ ROUTES: Final[tuple[tuple[str, tuple[str, ...], Callable[..., Awaitable[Response
     ("/api/version", ("GET", "HEAD"), status.version),
     ("/api/status", ("GET",), status.status),
     ("/api/ps", ("GET",), status.ps),
+    ("/api/devices", ("GET",), fit.devices),
+    ("/api/fit", ("POST",), fit.fit),
     ("/api/tags", ("GET", "HEAD"), models.tags),
     ("/api/show", ("POST",), models.show),
     ("/api/copy", ("POST",), models.copy),
