@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from .batch import batch_for
 from .flash_attention import flash_attention
@@ -134,28 +135,53 @@ def footprint(
             compute=batch_surcharge(batch, model.completion and not model.pooled) if gpus else 0,
             prompt_cache=policy.prompt_cache,
         )
-    slots = max(1, config.parallel)
-    flash = flash_attention(policy.flash_attention, gpus) != "off"
-    wide = _Context(max(0, config.num_ctx), slots, batch, flash)
-    outputs = wide.batch if config.embeddings else slots
-    moved_table = shape.token_embeddings if gpus and not shape.tied else 0
-    host_table = shape.token_embeddings if gpus else 0
-    drafting = shape.draft is not None and config.draft is not None and config.draft_num_predict > 0
+    drafting = config.draft is not None and config.draft_num_predict > 0
+    return _of_shape(
+        shape,
+        _Context(
+            max(0, config.num_ctx),
+            max(1, config.parallel),
+            batch,
+            flash_attention(policy.flash_attention, gpus) != "off",
+        ),
+        model.layers,
+        len(gpus),
+        policy.cache_type,
+        policy.prompt_cache,
+        embeddings=config.embeddings,
+        drafting=drafting,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _of_shape(
+    shape: Shape,
+    wide: _Context,
+    layers: int,
+    gpus: int,
+    cache_type: str,
+    prompt_cache: int,
+    *,
+    embeddings: bool,
+    drafting: bool,
+) -> Footprint:
+    """Remembered: the planner asks again for each GPU, whenever there are new figures of free memory."""
+    outputs = wide.batch if embeddings else wide.slots
     return Footprint(
-        weights=saturating_sub(shape.weights, moved_table),
-        cache=wide.cache(shape, policy.cache_type),
-        state=shape.state * slots,
+        weights=shape.weights if shape.tied or not gpus else saturating_sub(shape.weights, shape.token_embeddings),
+        cache=wide.cache(shape, cache_type),
+        state=shape.state * wide.slots,
         compute=wide.compute(shape, outputs),
         projector=shape.projector,
         adapters=shape.adapters,
         draft=_draft(shape.draft, wide) if drafting and shape.draft is not None else 0,
-        driver=_DEVICE * len(gpus),
-        token_embeddings=host_table,
+        driver=_DEVICE * gpus,
+        token_embeddings=shape.token_embeddings if gpus else 0,
         inputs=wide.inputs(shape) if gpus else 0,
         outputs=wide.outputs(shape, outputs),
         vocabulary=_vocabulary(shape),
-        process=IDLE_PROCESS + _SERVER + _LAYER * model.layers,
-        prompt_cache=policy.prompt_cache,
+        process=IDLE_PROCESS + _SERVER + _LAYER * layers,
+        prompt_cache=prompt_cache,
     )
 
 
@@ -175,8 +201,7 @@ def _draft(shape: Shape, wide: _Context) -> int:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Context:
+class _Context(NamedTuple):
     """The tokens a runner is made for: `num_ctx` for each of `slots`, `batch` of them at once."""
 
     num_ctx: int
