@@ -8,10 +8,11 @@ from typing import Final
 
 import trio
 
-from simulations.corpus.requirements import answered
+from simulations.corpus.requirements import answered, failed
 from simulations.scenarios import Fault, Request, Run, Scenario, What, play
 from simulations.world.behaviour import Behaviour
 from simulations.world.world import World
+from trio_ollama.scheduler import Limits
 from trio_ollama.scheduler.core.events import LoadStarted
 
 __all__ = ["AIMED", "Aimed"]
@@ -44,6 +45,12 @@ def _no_others_go(run: Run) -> Iterator[str]:
     first, second = run.processes[:2]
     if first.ended_at is not None and first.ended_at <= second.started_at:
         yield "R46: a had to go for layers that b would only have liked to have on the GPU"
+
+
+def _killed_after_a_second(run: Run) -> Iterator[str]:
+    ended = run.processes[0].ended_at
+    if ended is None or ended > 4.1:
+        yield f"R08: the process that let go of nothing ended at {ended}, its second was over at 4"
 
 
 def _by(number: int, seconds: float) -> Callable[[Run], Iterator[str]]:
@@ -132,6 +139,25 @@ AIMED: Final = (
             faults=(Fault(at=5, what=What.STOP, target="a"),),
         ),
         requires=_by(1, 40),
+    ),
+    Aimed(
+        name="a runner that drains hangs",
+        scenario=Scenario(
+            limits=Limits(drain_progress=10),
+            requests=(Request(tokens=1000), Request(at=100)),
+            faults=(Fault(at=3, what=What.HANG, target="a"), Fault(at=4, what=What.STOP, target="a")),
+        ),
+        requires=lambda run: failed(run, 0, by=14.5),
+    ),
+    Aimed(
+        name="a runner keeps a slot while it is asked to end",
+        scenario=Scenario(
+            usual=Behaviour(term_time=None, settle_time=None),
+            limits=Limits(abort_confirm=1),
+            requests=(Request(tokens=1000, leaves=3), Request(at=50)),
+            faults=(Fault(at=3, what=What.STOP, target="a"),),
+        ),
+        requires=_killed_after_a_second,
     ),
     Aimed(
         name="the server ends while a process is put down after a fault",

@@ -159,6 +159,7 @@ MUTANTS: Final = (
         old="                self._nursery = None  # its slots",
         new="                pass  # its slots",
         mistake="a request that leaves after the end of its process starts a task in a nursery that is gone",
+        survives="in the step in which the end is known all leases are lost, and a lost one has no slot to confirm",
     ),
     Mutant(
         name="load-failure-swallowed",
