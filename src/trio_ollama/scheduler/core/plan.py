@@ -91,6 +91,8 @@ class FleetView(Protocol):
 
 def plan(fleet: FleetView) -> tuple[Decision, ...]:
     """One pass. Grants, refusals, claims and waits need no other pass; loads, aborts and drains do."""
+    if not fleet.waiters and not any(runner.loading for runner in fleet.runners.values()):
+        return ()  # nobody to decide for, and no load to give up
     return _Pass(fleet).run()
 
 
