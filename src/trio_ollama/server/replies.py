@@ -15,7 +15,7 @@ from quart import Response, request
 from trio_ollama.server.body import EmptyBodyError, read_json
 from trio_ollama.server.errors import ApiError
 
-__all__ = ["JSON", "decode", "encode", "json_reply", "local_stamp", "read", "text_reply", "utc_now"]
+__all__ = ["JSON", "convert", "decode", "encode", "json_reply", "local_stamp", "read", "text_reply", "utc_now"]
 
 JSON = "application/json; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
@@ -62,6 +62,11 @@ def decode(body: bytes, kind: type[T]) -> T:
         value = _first_value(body, error)
     if not isinstance(value, dict):
         raise ApiError(400, "the request body must be a JSON object")
+    return convert(value, kind)
+
+
+def convert(value: Mapping[str, Any], kind: type[T]) -> T:
+    """A JSON object as a struct, by the same rules. Raises `ApiError` 400 with the name of the field."""
     try:
         return msgspec.convert(_fold(value, kind), kind)
     except msgspec.ValidationError as error:

@@ -21,11 +21,17 @@ from quart.wrappers.response import ResponseBody
 from quart_trio.wrappers.response import TrioResponse
 
 from .asgi import request_stack
+from .replies import encode
 
-__all__ = ["EVENT_STREAM", "NDJSON", "ChunkSource", "StreamingBody", "stream_response"]
+__all__ = ["EVENT_STREAM", "NDJSON", "ChunkSource", "StreamingBody", "named_event", "stream_response"]
 
 NDJSON = "application/x-ndjson"
 EVENT_STREAM = "text/event-stream"
+
+
+def named_event(name: str, value: object) -> bytes:
+    """One server-sent event with a name; `value` is anything msgspec encodes."""
+    return b"event: " + name.encode() + b"\ndata: " + encode(value) + b"\n\n"
 
 
 class ChunkSource(Protocol):

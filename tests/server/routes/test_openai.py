@@ -205,6 +205,15 @@ async def test_logprobs(daemon: Daemon) -> None:
     assert stream.events[0]["choices"][0]["logprobs"] == {"content": [entry]}
 
 
+async def test_logprobs_of_thoughts(daemon: Daemon) -> None:
+    (event,) = chat_events("hm", thinking=True)
+    entry = {"token": "hm", "logprob": -0.5}
+    event["choices"][0]["logprobs"] = {"content": [entry]}
+    daemon.scheduler.script = lambda path, body: [[event, chat_end()]]
+    stream = await daemon.post(PATH, CHAT | {"logprobs": True, "stream": True})
+    assert stream.events[0]["choices"][0]["logprobs"] == {"content": [entry]}
+
+
 async def test_models(daemon: Daemon) -> None:
     answer = (await daemon.send("GET", "/v1/models")).json
     assert answer["object"] == "list"

@@ -115,3 +115,64 @@ async def test_embeddings_refused(daemon: Daemon, change: Any, text: str) -> Non
     with nothing_started(daemon.scheduler):
         answer = await daemon.post("/v1/embeddings", {"model": "vectors", "input": "a"} | change)
     assert (answer.status, answer.json["error"]["message"]) == (400, text)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_completion_logprobs(daemon: Daemon, stream: bool) -> None:
+    """In the older shape, which the official client knows for this route."""
+    events = chat_events("hé", "y")
+    for event, logprob in zip(events, (-0.5, -1.0), strict=True):
+        token = event["choices"][0]["delta"]["content"]
+        top = [{"token": token, "logprob": logprob}, {"token": "?", "logprob": -3.0}]
+        entry = {"token": token, "logprob": logprob, "top_logprobs": top}
+        event["choices"][0]["logprobs"] = {"content": [entry]}
+    daemon.scheduler.script = lambda path, body: [[*events, chat_end()]]
+    answer = await daemon.post("/v1/completions", COMPLETION | {"logprobs": 2, "stream": stream})
+    body = daemon.scheduler.calls[0][1]
+    assert (body["logprobs"], body["top_logprobs"]) == (True, 2)
+    whole = {
+        "tokens": ["hé", "y"],
+        "token_logprobs": [-0.5, -1.0],
+        "top_logprobs": [{"hé": -0.5, "?": -3.0}, {"y": -1.0, "?": -3.0}],
+        "text_offset": [0, 2],
+    }
+    if stream:
+        *pieces, _, done = answer.events
+        assert done == "[DONE]"
+        told = [piece["choices"][0]["logprobs"] for piece in pieces]
+        assert told == [{name: [values[at]] for name, values in whole.items()} for at in (0, 1)]
+    else:
+        assert answer.json["choices"][0]["logprobs"] == whole
+
+
+async def test_completion_logprobs_without_alternatives(daemon: Daemon) -> None:
+    (event,) = chat_events("a")
+    event["choices"][0]["logprobs"] = {"content": [{"token": "a", "logprob": -1.0, "top_logprobs": []}]}
+    daemon.scheduler.script = lambda path, body: [[event, chat_end()]]
+    answer = await daemon.post("/v1/completions", COMPLETION | {"logprobs": 0})
+    assert answer.json["choices"][0]["logprobs"]["top_logprobs"] is None
+
+
+@pytest.mark.parametrize("include", [True, False])
+async def test_a_stream_of_nothing_loads(daemon: Daemon, include: bool) -> None:
+    body = {"model": "bare", "stream": True, "stream_options": {"include_usage": include}}
+    answer = await daemon.post("/v1/completions", body)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    first, *_, done = answer.events
+    assert (first["choices"][0]["finish_reason"], done) == ("load", "[DONE]")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"logprobs": 21}, "top_logprobs must be between 0 and 20"),
+        ({"logprobs": True}, 'field "logprobs": Expected `int | null`, got `bool`'),
+        ({"prompt": ["a", "b"]}, 'field "prompt": Expected `str`, got `array`'),
+        ({"suffix": "!"}, "registry.ollama.ai/library/tiny:latest does not support insert"),
+        ({"model": "bare"}, 'model "bare" has no chat template this server can apply yet'),
+    ],
+)
+async def test_completion_refused(daemon: Daemon, change: Any, text: str) -> None:
+    with nothing_started(daemon.scheduler):
+        answer = await daemon.post("/v1/completions", COMPLETION | change)
+    assert (answer.status, answer.json["error"]["message"]) == (400, text)

@@ -109,6 +109,11 @@ class Generation:
         generation._first = first
         return generation
 
+    @property
+    def prompt_tokens(self) -> int:
+        """As far as the runner has told; 0 before that."""
+        return self._translator.prompt_tokens
+
     async def receive(self) -> list[Event]:
         """All events of the runner's next read; empty after the last. Waits as long as the runner takes."""
         if self._first:

@@ -13,10 +13,11 @@ from trio_ollama.server.inference.generation import Clock
 from trio_ollama.server.inference.messages import Message, assemble
 from trio_ollama.server.inference.modes import parse_format, parse_think
 from trio_ollama.server.inference.options import merge
+from trio_ollama.server.inference.stream import AnswerStream
 from trio_ollama.server.inference.wish import Wish
 from trio_ollama.server.lookup import WORDS, find_target
 from trio_ollama.server.native.common import check_top_logprobs, keep_alive_of, stops
-from trio_ollama.server.native.encode import ChatEncoder, NativeStream
+from trio_ollama.server.native.encode import ChatEncoder
 from trio_ollama.server.replies import json_reply, read
 from trio_ollama.server.services import services
 from trio_ollama.server.streaming import NDJSON, stream_response
@@ -72,5 +73,5 @@ async def chat() -> Response:
     messages = assemble(target.model, body.messages)
     generation = await open_chat(at, request_stack(), wish, messages, clock)
     if body.stream:
-        return await stream_response(NativeStream(generation, encoder), NDJSON)
+        return await stream_response(AnswerStream(generation, encoder.lines), NDJSON)
     return json_reply(encoder.whole(*await generation.collect()))

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from trio_ollama.server.inference.events import Done, Event, Failure, Token, ToolCall
-from trio_ollama.server.inference.generation import Generation
 from trio_ollama.server.replies import encode, utc_now
 
-__all__ = ["ChatEncoder", "GenerateEncoder", "NativeEncoder", "NativeStream", "error_line"]
+__all__ = ["ChatEncoder", "GenerateEncoder", "NativeEncoder", "error_line"]
 
 _LAST: Final = b',"done":false}\n'
 
@@ -118,22 +117,6 @@ class ChatEncoder(NativeEncoder):
         if calls:
             message["tool_calls"] = list(map(_call, calls))
         return {"message": message}
-
-
-class NativeStream:
-    """A generation as NDJSON, one chunk per batch."""
-
-    def __init__(self, generation: Generation, encoder: NativeEncoder) -> None:
-        self._generation = generation
-        self._encoder = encoder
-
-    async def receive(self) -> bytes:
-        """The next chunk; empty after the last."""
-        events = await self._generation.receive()
-        return self._encoder.lines(events) if events else b""
-
-    def close(self) -> None:
-        """Nothing is left to do: the generation lets go at its end, the request's stack if the client leaves before."""
 
 
 def _logprobs(token: Token) -> bytes:

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from quart import Response
 
 from trio_ollama.server.asgi import request_stack
 from trio_ollama.server.errors import ApiError
-from trio_ollama.server.inference.chat import check_abilities, check_template, open_chat
+from trio_ollama.server.inference.chat import open_chat
 from trio_ollama.server.inference.generation import Clock
 from trio_ollama.server.inference.messages import assemble
-from trio_ollama.server.inference.modes import Format, Think
-from trio_ollama.server.inference.options import merge
-from trio_ollama.server.inference.wish import Wish
-from trio_ollama.server.lookup import WORDS, find_target
-from trio_ollama.server.openai.encode import ChatEncoder, OpenAIStream
+from trio_ollama.server.inference.modes import Format
+from trio_ollama.server.inference.prepare import chat_wish
+from trio_ollama.server.inference.stream import AnswerStream
+from trio_ollama.server.openai.encode import ChatEncoder
 from trio_ollama.server.openai.messages import OpenAIMessage, translate
+from trio_ollama.server.openai.options import StreamOptions, sampling_options, stops, think_of
 from trio_ollama.server.replies import json_reply, read
 from trio_ollama.server.services import services
 from trio_ollama.server.streaming import EVENT_STREAM, stream_response
 
-__all__ = ["ChatCompletionRequest", "chat_completions", "sampling_options"]
-
-EFFORTS: Final[Mapping[str, Think]] = {
-    "none": False,
-    "minimal": "low",
-    **{effort: effort for effort in ("low", "medium", "high", "max")},
-    "xhigh": "max",
-    "ultra": "max",
-}
-
-
-class StreamOptions(msgspec.Struct):
-    """Whether the stream ends with the numbers of tokens."""
-
-    include_usage: bool = False
+__all__ = ["ChatCompletionRequest", "chat_completions"]
 
 
 class JSONSchema(msgspec.Struct):
@@ -89,49 +74,32 @@ async def chat_completions() -> Response:
         raise ApiError(400, "[] is too short - 'messages'")
     if not 0 <= body.top_logprobs <= 20:
         raise ApiError(400, "top_logprobs must be between 0 and 20")
-    think, form = _think(body), _format(body.response_format)
+    effort = (body.reasoning.effort if body.reasoning else "") or body.reasoning_effort
+    think, form = think_of(effort), _format(body.response_format)
     messages = translate(body.messages)
-    target = await find_target(at, body.model, WORDS["chat"])
-    think = check_abilities(target, "chat", *(["tools"] if body.tools else []), think=think)
-    check_template(target)
-    wish = Wish(
-        target,
-        merge(target.model.params, sampling_options(body)),
+    options = sampling_options(
+        body.max_tokens,
+        body.temperature,
+        body.top_p,
+        seed=body.seed,
+        stop=stops(body.stop),
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+    )
+    wish = await chat_wish(
+        at,
+        body.model,
+        options,
         think=think,
+        tools=body.tools,
         format=form,
         top_logprobs=body.top_logprobs if body.logprobs else None,
-        tools=body.tools,
     )
-    generation = await open_chat(at, request_stack(), wish, assemble(target.model, messages), clock)
+    generation = await open_chat(at, request_stack(), wish, assemble(wish.target.model, messages), clock)
     encoder = ChatEncoder(body.model, include_usage=body.stream_options.include_usage)
     if body.stream:
-        return await stream_response(OpenAIStream(generation, encoder), EVENT_STREAM)
+        return await stream_response(AnswerStream(generation, encoder.chunk), EVENT_STREAM)
     return json_reply(encoder.whole(*await generation.collect()))
-
-
-def sampling_options(body: Any) -> dict[str, Any]:
-    """Our options for OpenAI's names. The two defaults of 1.0 come before the model's own values, as upstream does."""
-    options = {
-        "num_predict": body.max_tokens,
-        "seed": body.seed,
-        "stop": [body.stop] if isinstance(body.stop, str) else body.stop,
-        "temperature": 1.0 if body.temperature is None else body.temperature,
-        "top_p": 1.0 if body.top_p is None else body.top_p,
-        "frequency_penalty": body.frequency_penalty,
-        "presence_penalty": body.presence_penalty,
-    }
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _think(body: ChatCompletionRequest) -> Think:
-    effort = (body.reasoning.effort if body.reasoning else "") or body.reasoning_effort
-    if not effort:
-        return None
-    try:
-        return EFFORTS[effort]
-    except KeyError:
-        choices = '"minimal", "low", "medium", "high", "xhigh", "ultra", "max", or "none"'
-        raise ApiError(400, f'invalid reasoning value: "{effort}" (must be {choices})') from None
 
 
 def _format(wanted: ResponseFormat | None) -> Format:

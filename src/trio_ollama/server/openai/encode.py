@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from trio_ollama.server.inference.events import Done, Event, Failure, Token, ToolCall
-from trio_ollama.server.inference.generation import Generation
 from trio_ollama.server.replies import encode
 
-__all__ = ["ChatEncoder", "Encoder", "OpenAIStream", "error_object", "event"]
+__all__ = ["ChatEncoder", "Encoder", "error_object", "event"]
 
 FINGERPRINT: Final = "fp_ollama"
 DONE: Final = b"data: [DONE]\n\n"
@@ -105,7 +104,8 @@ class ChatEncoder(Encoder):
 
     def _token(self, token: Token, pieces: list[bytes]) -> None:
         if token.thinking:  # never beside content: clients know either, not both in one
-            pieces.append(self._delta(b'"content":"","reasoning":' + encode(token.thinking)))
+            logprobs = None if token.text else token.logprobs
+            pieces.append(self._delta(b'"content":"","reasoning":' + encode(token.thinking), logprobs))
         if token.text or not token.thinking:
             pieces.append(self._delta(b'"content":' + encode(token.text), token.logprobs))
 
@@ -118,22 +118,6 @@ class ChatEncoder(Encoder):
         role, self._role = self._role, b""
         extra = b',"logprobs":{"content":' + encode(logprobs) + b"}" if logprobs else b""
         return self._head + role + fields + b"}" + extra + b',"finish_reason":null}]}\n\n'
-
-
-class OpenAIStream:
-    """A generation as server-sent events, one chunk per batch."""
-
-    def __init__(self, generation: Generation, encoder: Encoder) -> None:
-        self._generation = generation
-        self._encoder = encoder
-
-    async def receive(self) -> bytes:
-        """The next chunk; empty after the last."""
-        events = await self._generation.receive()
-        return self._encoder.chunk(events) if events else b""
-
-    def close(self) -> None:
-        """Nothing is left to do: the generation lets go at its end, the request's stack if the client leaves before."""
 
 
 def _reason(done: Done) -> str:
