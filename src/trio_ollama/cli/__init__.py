@@ -1,7 +1,7 @@
 """The command line: one module per command, imported only when that command is asked for.
 
 `main` is the entry point of the `trio-ollama` script. The commands speak only Ollama's public HTTP API (`serve` alone
-reaches into the daemon), so they work against any compatible server.
+reaches into the daemon), so they work against any compatible server; `fit` and `show --memory` need one of ours.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "ps": "List the models that are loaded",
     "list": "List the models of the store",
     "show": "Show what is known about a model",
+    "fit": "Show where a model would be placed, and why",
     "stop": "Unload a model once its current requests are done",
     "create": "Create a model from a Modelfile",
     "cp": "Copy a model",

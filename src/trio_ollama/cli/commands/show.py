@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from trio_ollama.cli.client import Client, Json
+from trio_ollama.cli.commands import fit
 from trio_ollama.cli.format import columns, count
 from trio_ollama.cli.options import ENVIRONMENT, as_json, print_json
 
@@ -29,12 +30,22 @@ Rows = list[tuple[str, ...]]
 @click.option("--system", "parts", flag_value="system", multiple=True, help="Only the system message.")
 @click.option("--template", "parts", flag_value="template", multiple=True, help="Only the prompt template.")
 @click.option("-v", "--verbose", is_flag=True, help="All metadata and tensors as well.")
+@click.option("--memory", is_flag=True, help="Only what it would take of the memory there is; see `fit`.")
 @as_json
-def command(model: str, parts: tuple[str, ...], verbose: bool, as_json: bool) -> None:
+def command(model: str, parts: tuple[str, ...], verbose: bool, memory: bool, as_json: bool) -> None:
     """Show architecture, capabilities, parameters, system message and license of MODEL."""
     if len(set(parts)) > 1:
         names = ", ".join(f"--{part}" for part in PARTS)
         raise click.UsageError(f"only one of {names} can be given")
+    if memory:
+        if parts or verbose:
+            raise click.UsageError("--memory stands alone")
+        found = fit.ask(model, {})
+        if as_json:
+            print_json(found)
+        else:
+            click.echo(f"  Memory\n{columns(fit.brief(found), indent=INDENT)}\n", nl=False)
+        return
     info = Client.from_environment().call("POST", "/api/show", {"model": model, "verbose": verbose})
     if as_json:
         print_json(info)

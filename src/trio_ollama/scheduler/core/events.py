@@ -125,13 +125,15 @@ class Underestimated(Event):
     num_ctx: int
     parallel: int
     batch: int
+    learnt: bool
+    """The next load of it is planned with what was measured."""
 
     def text(self) -> str:
         more = (self.measured - self.expected) * 100 // max(self.expected, 1)
         return (
             f"{self.model} takes {human_bytes(self.measured)} {self.where}, {more} % more than the "
             f"{human_bytes(self.expected)} that were expected (context {self.num_ctx} x {self.parallel}, "
-            f"batch {self.batch}); the next load of it will be planned with that"
+            f"batch {self.batch})" + ("; the next load of it will be planned with that" if self.learnt else "")
         )
 
 

@@ -582,6 +582,7 @@ class Fleet:
                     config.num_ctx,
                     config.parallel,
                     config.num_batch,
+                    learnt=verdict.observation is not None,
                 )
             )
 
