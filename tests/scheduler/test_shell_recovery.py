@@ -176,18 +176,39 @@ def test_a_process_that_is_not_listed_while_it_lives_proves_nothing_later() -> N
 
 async def test_the_drivers_list_of_processes_ends_a_wait(autojump_clock: MockClock) -> None:
     """R32: a foreign program takes at once what the runner gives back."""
-    for tells, how in ((False, "memory not seen back within 5 s"), (True, "memory back after 0.00 s")):
+    for tells, how in ((False, "memory not seen back within 5 s"), (True, "memory back after 0.02 s")):
         async with open_world() as world:
             world.hardware.tells_processes = tells
             await world.client("m").ended.wait()
             await trio.sleep(10)
-            held = world.hardware.used(GPU)
+            world.hardware.query_time = 0.01
+            held, runner = world.hardware.used(GPU), world.process("m")
             world.scheduler.stop("m")
+            await runner.gone.wait()
             foreign = 999
             world.hardware.take(GPU, held, foreign)
             await trio.sleep(10)
             assert [event.how for event in world.events if isinstance(event, RunnerGone)] == [how]
             world.hardware.take(GPU, -held, foreign)
+            await world.quiesce()
+
+
+async def test_what_others_did_since_the_load_is_no_sign_of_memory_that_comes_back(autojump_clock: MockClock) -> None:
+    """R31, R35: what a stop compares with is from just before it, not from the load."""
+    foreign = 999
+    for before, since in ((12 * GIB, -12 * GIB), (0, 12 * GIB)):
+        async with open_world() as world:
+            world.hardware.take(GPU, before, foreign)
+            await world.client("m").ended.wait()
+            await trio.sleep(10)
+            world.hardware.take(GPU, since, foreign)
+            world.hardware.lag = 1.0
+            await trio.sleep(1)
+            world.scheduler.stop("m")
+            await trio.sleep(10)
+            (how,) = (event.how for event in world.events if isinstance(event, RunnerGone))
+            assert how in {"memory back after 1.00 s", "memory back after 1.25 s"}
+            world.hardware.take(GPU, -(before + since), foreign)
             await world.quiesce()
 
 
@@ -215,6 +236,21 @@ async def test_a_lost_gpu_gets_no_more_models_and_its_runner_is_judged_by_its_pr
         await trio.sleep(0.1)
         assert "big" not in {runner.model.name for runner in world.scheduler.fleet.runners.values()}
         assert trio.current_time() == begun + 0.1
+        await world.quiesce()
+
+
+async def test_one_bad_answer_about_a_gpu_moves_no_model(autojump_clock: MockClock) -> None:
+    """R65: it is looked at again for a second, before the load goes elsewhere."""
+    async with open_world({GPU: 24 * GIB}, sizes=BIG) as world:
+        await world.client("small").ended.wait()
+        await trio.sleep(60)
+        world.hardware.lost.add(GPU)
+        client = world.client("big")
+        await trio.sleep(0.6)
+        world.hardware.lost.clear()
+        await client.ended.wait()
+        placed = {runner.model.name: runner.placement.gpus for runner in world.scheduler.fleet.runners.values()}
+        assert placed["big"] == (GPU,)
         await world.quiesce()
 
 

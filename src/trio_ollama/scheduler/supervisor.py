@@ -106,7 +106,8 @@ class Supervisor:
             self._recovery = await recover(
                 {id_: held for id_, held in self.record.reservation.items() if id_ not in (RAM, MODELS)},
                 self._free_at_stop,
-                self._free_at_start,
+                # What was free before a load that came to its end says little: others have come and gone since.
+                self._free_at_start if self.record.report is None else {},
                 self._scheduler.measure,
                 limit=self._limits.recovery,
                 poll=self._limits.recovery_poll,
@@ -184,6 +185,10 @@ class Supervisor:
         if self.record.observation is not None:
             self._scheduler.feedback.note(self.record.model, self.record.observation)
         # The last look at free memory was before the load. A later stop compares with one that shows it (R31).
+        await self._look(process)
+
+    async def _look(self, process: Runner) -> None:
+        """Measure, and see what the driver says of this runner."""
         devices = {device.id: device for device in await self._scheduler.measure()}
         for id_ in self.record.reservation:
             if (device := devices.get(id_)) is not None and device.gpu:
@@ -223,12 +228,22 @@ class Supervisor:
         """SIGTERM, G, SIGKILL, K, then give up and say so (R71). Ends early with the process."""
         await self._stop.wait()
         if not self._kill.is_set():
+            await self._look_before_the_end(process)
             process.terminate()
             with trio.move_on_after(self._limits.stop_grace):
                 await self._kill.wait()
         process.kill()
         await trio.sleep(self._limits.kill_wait)
         self._step(self._scheduler.fleet.stuck, self.gen)
+
+    async def _look_before_the_end(self, process: Runner) -> None:
+        """The last figures may be as old as the load, and others come and go: compared with those, what they gave back
+        would look like the runner's memory, and what they took would hide it (R31, R35)."""
+        if self._scheduler.fleet.closing or not self.record.placement.gpus:
+            return
+        with trio.move_on_after(self._limits.recovery_poll):
+            await self._look(process)
+            self._free_at_stop = self._free()
 
     async def _confirm(self, calls: Sequence[OpenCall]) -> None:
         limit = self._limits.abort_confirm

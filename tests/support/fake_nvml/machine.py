@@ -6,7 +6,8 @@
     FOLDER/hold       while it exists, runner doubles wait before they allocate
 
 Keys of a device: `name`, `pci`, `total`, `others` (bytes of other programs), `reserved` (bytes of the driver's own),
-`lag` (seconds by which the driver's report is late), `compute`, `parent` (makes it a MIG device), `mig` (0 or 1),
+`lag` (seconds by which the driver's report is late; `lag.taken`: only for memory that is taken; `prompt`: not for the
+list of processes), `compute`, `parent` (makes it a MIG device), `mig` (0 or 1),
 `processes`, `compute_processes`, `graphics_processes` (see `nvml.c`), `raw.total`, `raw.free`, `raw.used` (what is
 answered, whatever is true). Keys of the driver: `version`, `cuda`, `count`. Keys of both: `error` (an NVML code) and
 `hang` (seconds), for all calls or, as `error.nvmlDeviceGetName`, for one (without the `_v2` of its name).

@@ -224,21 +224,33 @@ static double age(const char *path) {
   return now.tv_sec - status.st_mtim.tv_sec + (now.tv_nsec - status.st_mtim.tv_nsec) / 1e9;
 }
 
-/* Whether the memory in this file is reported: `lag` seconds after the process took it, and until `lag` seconds after
-   its end (of which nobody tells us: it counts from the first call that found the process dead). */
-static int reported(const char *path, const char *pid, double lag) {
-  if (alive(pid)) return age(path) >= lag;
+/* Seconds by which a report is late. */
+struct lags {
+  double taken, freed;
+};
+
+/* Of memory that is freed: `lag`; of memory that is taken, too, unless there is `lag.taken`. */
+static struct lags lags(const char *text, Device device) {
+  char value[64];
+  double both = seconds(text, device, "lag");
+  return (struct lags){get(text, device, "lag.taken", value, sizeof value) ? strtod(value, NULL) : both, both};
+}
+
+/* Whether the memory in this file is reported: from a while after the process took it until a while after its end (of
+   which nobody tells us: it counts from the first call that found the process dead). */
+static int reported(const char *path, const char *pid, struct lags lag) {
+  if (alive(pid)) return age(path) >= lag.taken;
   char gone[4300];
   snprintf(gone, sizeof gone, "%s.gone", path);
   int file = open(gone, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
   if (file >= 0) close(file);
-  return lag > 0 && age(gone) < lag;
+  return lag.freed > 0 && age(gone) < lag.freed;
 }
 
 typedef void (*Each)(void *context, unsigned pid, uint64_t bytes);
 
 /* Calls `each` for every process with memory on the device. */
-static void processes(Device device, double lag, Each each, void *context) {
+static void processes(Device device, struct lags lag, Each each, void *context) {
   char path[4096], pid_file[4200];
   if (!in_folder(path, sizeof path, "vram")) return;
   DIR *folder = opendir(path);
@@ -266,7 +278,7 @@ static void add(void *sum, unsigned pid, uint64_t bytes) {
 /* What the driver says is in use, with that of its MIG devices. */
 static uint64_t in_use(const char *text, Device device) {
   uint64_t sum = number(text, device, "others", 0);
-  processes(device, seconds(text, device, "lag"), add, &sum);
+  processes(device, lags(text, device), add, &sum);
   char child[UUID];
   for (unsigned at = 0; nth(text, device, at, child); at++) sum += in_use(text, child);
   return sum;
@@ -545,7 +557,8 @@ static void list_one(void *context, unsigned pid, uint64_t bytes) {
 }
 
 /* `strangers`: the key with processes that are not ours, `PID:BYTES` separated by commas. The key `processes` says how
-   much is told of ours: all of it, `pids` without bytes, or `none`, as in a container. */
+   much is told of ours: all of it, `pids` without bytes, or `none`, as in a container. With a key `prompt` the list is
+   not late, only memory is. */
 static int running(Device device, const char *function, const char *strangers, int ours, int old, unsigned *room,
                    void *entries) {
   char value[1024] = "", told[16] = "";
@@ -560,7 +573,8 @@ static int running(Device device, const char *function, const char *strangers, i
       unsigned long long bytes;
       if (sscanf(one, "%u:%llu", &pid, &bytes) == 2) list_one(&list, pid, bytes);
     }
-    if (ours) processes(device, seconds(text, device, "lag"), list_one, &list);
+    struct lags lag = lags(text, device), none = {0, 0};
+    if (ours) processes(device, get(text, device, "prompt", value, sizeof value) ? none : lag, list_one, &list);
   }
   *room = list.found;
   return leave(text, list.found > list.room ? INSUFFICIENT_SIZE : SUCCESS);
