@@ -17,6 +17,8 @@ __all__ = ["HardwareFacts"]
 
 RETRY: Final = 0.25
 """Seconds."""
+DOUBT: Final = 1.0
+"""Seconds for which nobody believes that a GPU cannot be used any more."""
 
 log = logging.getLogger("trio_ollama.scheduler")
 
@@ -45,10 +47,10 @@ class HardwareFacts:
             with trio.move_on_after(self._deadline):
                 memory = await self._hardware.memory()
                 gpus = await self._hardware.devices()
-                while gpus is None and self._gpus is None:
-                    # Without a last good answer, giving up would put the next load on the CPU for good (R65).
+                begun = trio.current_time()
+                while self._in_doubt(gpus, trio.current_time() - begun):
                     await trio.sleep(RETRY)
-                    gpus = await self._hardware.devices()
+                    gpus = await self._hardware.devices() or gpus
         except Exception:
             log.exception("a query of the hardware failed")
         if asked > self._answered:  # else a later query was quicker
@@ -60,6 +62,15 @@ class HardwareFacts:
                     _tell(gpus, known)
                 self._gpus = tuple(_with_free(gpu, known.get(gpu.id)) for gpu in gpus)
         return self.facts()
+
+    def _in_doubt(self, gpus: Sequence[DeviceReport] | None, seconds: float) -> bool:
+        """Whether to look again, so many `seconds` after the first look: one bad answer moves no model (R65)."""
+        if gpus is None:
+            # Without a last good answer, giving up would put the next load on the CPU for good.
+            return self._gpus is None
+        # Without a GPU that could be used until now, a load might be split, or go to the CPU.
+        usable = {gpu.id for gpu in gpus if not gpu.trouble}
+        return seconds < DOUBT and any(gpu.id not in usable for gpu in self._gpus or () if not gpu.trouble)
 
     async def processes(self, device: str) -> Mapping[int, int | None] | None:
         """Who holds what on a GPU, see `Hardware.processes`; None if there is no answer in time."""
