@@ -120,7 +120,9 @@ def test_a_draft_counts_only_while_it_drafts() -> None:
     without = of(LLAMA, num_ctx=4096).total
     assert of(drafting, num_ctx=4096, draft="/d", draft_num_predict=0).total == without
     found = of(drafting, Policy(cache_type="q8_0"), num_ctx=4096, draft="/d", draft_num_predict=4)
-    assert found.draft > 3 * MIB + 8 * MIB  # its cache is f16, whatever the main one's type
+    assert found.draft > 3 * MIB + 8 * MIB
+    # Its cache is f16, whatever the main one's type.
+    assert found.draft == of(drafting, num_ctx=4096, draft="/d", draft_num_predict=4).draft
     assert found.total == found.draft + of(LLAMA, Policy(cache_type="q8_0"), num_ctx=4096).total
 
 
@@ -140,6 +142,11 @@ def test_the_process_and_what_a_user_lets_it_keep_are_counted() -> None:
     found = of(replace(LLAMA, vocabulary=1000, merges=500, projector=7, adapters=9), Policy(prompt_cache=11))
     assert found.process > IDLE_PROCESS
     assert (found.vocabulary, found.projector, found.adapters, found.prompt_cache) == (210 * 1500, 7, 9, 11)
+
+
+def test_each_layer_has_its_descriptions() -> None:
+    few, many = (footprint(model(shape=LLAMA, layers=layers), config(), POLICY).total for layers in (4, 44))
+    assert many - few == 40 * 128 * 1024
 
 
 def test_without_flash_attention_all_heads_hold_scores_of_the_whole_context() -> None:

@@ -142,10 +142,9 @@ def _attention(
 
 
 def _feed_forward(embedding: int, width: int, experts: int) -> dict[str, tuple[int, ...]]:
-    if not experts:
-        many, suffix, router = (), "", {}
-    else:
-        many, suffix, router = (experts,), "_exps", {"ffn_gate_inp": (experts, embedding)}
+    many: tuple[int, ...] = (experts,) if experts else ()
+    suffix = "_exps" if experts else ""
+    router: dict[str, tuple[int, ...]] = {"ffn_gate_inp": (experts, embedding)} if experts else {}
     return {
         "ffn_norm": (embedding,),
         **router,

@@ -102,8 +102,8 @@ def shape(metadata: Metadata) -> Shape:
 def projector_size(metadata: Metadata) -> int:
     """Bytes of an image encoder with what one image takes: it looks at all patches at once, without flash attention.
 
-    In words for each patch, as measured for language models: the scores of all heads beside 6 embeddings, or 5
-    embeddings and 3 hidden layers.
+    In words for each patch: the scores of all heads beside 6 embeddings, or 5 embeddings and 3 hidden layers. That is
+    how language models were measured; image encoders were not.
     """
 
     def number(name: str) -> int:
