@@ -13,7 +13,7 @@ from simulations.scenarios import Fault, Request, Run, Scenario, What, play
 from simulations.world.behaviour import Behaviour
 from simulations.world.world import World
 from trio_ollama.scheduler import Limits
-from trio_ollama.scheduler.core.events import LoadStarted
+from trio_ollama.scheduler.core.events import LoadStarted, RunnerGone
 
 __all__ = ["AIMED", "Aimed"]
 
@@ -45,6 +45,12 @@ def _no_others_go(run: Run) -> Iterator[str]:
     first, second = run.processes[:2]
     if first.ended_at is not None and first.ended_at <= second.started_at:
         yield "R46: a had to go for layers that b would only have liked to have on the GPU"
+
+
+def _back_when_it_shows(run: Run) -> Iterator[str]:
+    gone = next(event.at / 1e9 for event in run.events if isinstance(event, RunnerGone))
+    if gone < 13:
+        yield f"R32: at {gone:g} the memory of a counts as back, the driver shows it at 13"
 
 
 def _killed_after_a_second(run: Run) -> Iterator[str]:
@@ -139,6 +145,19 @@ AIMED: Final = (
             faults=(Fault(at=5, what=What.STOP, target="a"),),
         ),
         requires=_by(1, 40),
+    ),
+    Aimed(
+        name="another program takes memory while that of a runner comes back",
+        scenario=Scenario(
+            models={"a": 8},
+            requests=(Request(), Request(model="b", at=50)),
+            faults=(
+                Fault(at=5, what=What.LAG, amount=3),
+                Fault(at=8, what=What.FOREIGN, target="GPU-0", amount=7),
+                Fault(at=10, what=What.STOP, target="a"),
+            ),
+        ),
+        requires=_back_when_it_shows,
     ),
     Aimed(
         name="a runner that drains hangs",

@@ -89,8 +89,8 @@ MUTANTS: Final = (
     Mutant(
         name="half-a-reservation",
         module=PLACEMENTS,
-        old="        _with_host({gpu.id: size}, [gpu], policy.prompt_cache, base),",
-        new="        _with_host({gpu.id: size // 2}, [gpu], policy.prompt_cache, base),",
+        old="        _with_host({gpu.id: held.movable}, [gpu], held.host, base),",
+        new="        _with_host({gpu.id: held.movable // 2}, [gpu], held.host, base),",
         mistake="less is reserved for a runner than it takes (I07)",
     ),
     Mutant(

@@ -171,8 +171,8 @@ MUTANTS: Final = (
     Mutant(
         name="look-may-raise",
         module=FACTS,
-        old="        except Exception:\n            log.exception",
-        new="        except ValueError:\n            log.exception",
+        old='except Exception:\n            log.exception("a query of the hardware',
+        new='except ValueError:\n            log.exception("a query of the hardware',
         mistake="a fault in a look at the hardware ends the scheduler",
     ),
     Mutant(
@@ -192,8 +192,8 @@ MUTANTS: Final = (
     Mutant(
         name="look-without-deadline",
         module=FACTS,
-        old="with trio.move_on_after(self._deadline):",
-        new="with trio.CancelScope():",
+        old="with trio.move_on_after(self._deadline):\n                memory",
+        new="with trio.CancelScope():\n                memory",
         mistake="a slow look at the hardware holds everybody up (R65)",
     ),
     Mutant(

@@ -179,9 +179,10 @@ MUTANTS: Final = (
     Mutant(
         name="no-look-after-a-load",
         module=SUPERVISOR,
-        old="        await self._scheduler.measure()\n\n    async def _keep_time",
-        new="\n    async def _keep_time",
-        mistake="a stop compares with figures from before the load, and finds the memory back at once (R31)",
+        old="it (R31).\n        await self._look(process)\n",
+        new="it (R31).\n",
+        mistake="a stop compares with figures from before the load, which show more than there is (R31)",
+        survives="a stop looks again before it begins, and compares with what was free before the start as well",
     ),
     Mutant(
         name="falling-figures-count",
@@ -200,9 +201,10 @@ MUTANTS: Final = (
     Mutant(
         name="recovery-of-the-last-device",
         module=RECOVERY,
-        old="missing = missing or not (back or settled)",
-        new="missing = not (back or settled)",
+        old="missing = missing or not back",
+        new="missing = not back",
         mistake="only the last of several devices has to have its memory back",
+        survives="simulated drivers are late by the same time for all GPUs",
     ),
     Mutant(
         name="recovery-spins",

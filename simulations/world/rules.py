@@ -160,7 +160,7 @@ class Rules:
             yield f"I05: a load of {load.model} starts before its last process is gone"
         for id_, amount in runner.reservation.items():
             device = next((device for device in fleet.devices if device.id == id_), None)
-            if device is not None and id_ != CPU:
+            if device is not None and id_ != CPU and amount:
                 held = sum(other.holds(id_) for other in fleet.runners.values())
                 if held > max(0, device.total - device.overhead):
                     yield f"I07: {held} bytes of {device.total} on {id_} are reserved with {load.model} ({amount})"
