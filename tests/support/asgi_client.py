@@ -47,6 +47,18 @@ class Answer:
         data = [piece.removeprefix("data: ") for piece in pieces]
         return [piece if piece == "[DONE]" else json.loads(piece) for piece in data]
 
+    @property
+    def named_events(self) -> list[Any]:
+        """The data of server-sent events that have names; each name is the data's `type`."""
+        pieces = self.text.split("\n\n")
+        assert pieces.pop() == ""
+        found = []
+        for piece in pieces:
+            name, data = piece.split("\n")
+            found.append(json.loads(data.removeprefix("data: ")))
+            assert name == f"event: {found[-1]['type']}"
+        return found
+
 
 async def send(
     app: Any,

@@ -10,7 +10,9 @@ from quart import Response, request
 from trio_ollama.models.metadata_cache import MetadataCache
 from trio_ollama.models.store import Store
 from trio_ollama.scheduler import Scheduler
-from trio_ollama.server import native, openai
+from trio_ollama.server import anthropic, native, openai
+from trio_ollama.server.anthropic.errors import is_ours as is_anthropic
+from trio_ollama.server.anthropic.errors import refusal as anthropic_refusal
 from trio_ollama.server.asgi import App
 from trio_ollama.server.body import BodyError
 from trio_ollama.server.errors import describe
@@ -45,7 +47,7 @@ def create_app(
     """
     app = App("trio_ollama")
     Services(settings, scheduler, store, metadata_cache, default_context, recorder).attach(app)
-    for rule, methods, view in (*native.ROUTES, *openai.ROUTES):
+    for rule, methods, view in (*native.ROUTES, *openai.ROUTES, *anthropic.ROUTES):
         app.add_url_rule(rule, endpoint=f"{'_'.join(methods)} {rule}", view_func=view, methods=list(methods))
     install_fallbacks(app)
     install_guards(app, origins=settings.origins, loopback=_loopback(settings) if loopback is None else loopback)
@@ -57,6 +59,8 @@ def create_app(
 async def refuse(error: Exception) -> Response:
     """An error as an answer, in the shape that the path's dialect has for it."""
     status, text = describe(error)
+    if is_anthropic(request.path):
+        return anthropic_refusal(status, text)
     if request.path.startswith("/v1/"):
         return json_reply(error_object(status, text), status)
     return json_reply({"error": text}, status)

@@ -25,7 +25,7 @@ from trio_ollama.server.inference.wish import Wish
 from trio_ollama.server.lookup import Target
 from trio_ollama.server.services import Services
 
-__all__ = ["check_abilities", "check_template", "load", "open_chat"]
+__all__ = ["check_abilities", "check_template", "count_prompt", "load", "open_chat"]
 
 logger = logging.getLogger(__name__)
 
@@ -74,9 +74,7 @@ async def open_chat(
     services: Services, stack: AsyncExitStack, wish: Wish, messages: Sequence[Message], clock: Clock
 ) -> Generation:
     """Start the answer to `messages` (already assembled). Raises what describes itself as an HTTP status."""
-    target = wish.target
-    if target.model.family == "qwen3" or target.model.name.model == "deepseek-r1":
-        messages = drop_old_thinking(messages)
+    target, messages = wish.target, _remembered(wish, messages)
     wanted = demand(services, target, wish.options, keep_alive=wish.keep_alive, shift=wish.shift)
     lease = await acquire(services, stack, wanted, clock)
     logger.debug("%s: prompt by the model file's own template; can do %s", lease.model, ", ".join(target.capabilities))
@@ -96,6 +94,33 @@ async def open_chat(
         raise refusal
     body["messages"] = list(map(to_runner, kept))
     return await Generation.open(stack, lease, clock, CHAT, body, translator)
+
+
+async def count_prompt(
+    services: Services, stack: AsyncExitStack, wish: Wish, messages: Sequence[Message], clock: Clock
+) -> int:
+    """Tokens of the prompt that `messages` (already assembled) become; the model is loaded for it.
+
+    Raises what describes itself as an HTTP status. An image counts as where a conversation is cut: how many tokens it
+    really takes is known when it has been seen.
+    """
+    wanted = demand(services, wish.target, wish.options, keep_alive=wish.keep_alive, shift=wish.shift, slot=False)
+    lease = await acquire(services, stack, wanted, clock)
+    messages = _remembered(wish, messages)
+    try:
+        count = await _tokens(lease, messages, _template_part(chat_body(wish, messages, lease.context)))
+    except Exception as error:
+        clock.watch.failed(error)
+        raise
+    lease.release()
+    clock.watch.done(Done("load"))
+    return count
+
+
+def _remembered(wish: Wish, messages: Sequence[Message]) -> Sequence[Message]:
+    """What the model may see of the conversation."""
+    model = wish.target.model
+    return drop_old_thinking(messages) if model.family == "qwen3" or model.name.model == "deepseek-r1" else messages
 
 
 def chat_body(wish: Wish, messages: Sequence[Message], context: int) -> dict[str, Any]:
