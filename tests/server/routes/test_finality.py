@@ -20,7 +20,11 @@ REQUESTS = {
     "generate": ("/api/generate", {"model": "tiny", "prompt": "hi"}),
     "raw": ("/api/generate", {"model": "tiny", "prompt": "hi", "raw": True}),
     "openai": ("/v1/chat/completions", {"model": "tiny", "messages": MESSAGES, "stream": True}),
+    "completions": ("/v1/completions", {"model": "tiny", "prompt": "hi", "stream": True}),
+    "responses": ("/v1/responses", {"model": "tiny", "input": "hi", "stream": True}),
+    "anthropic": ("/v1/messages", {"model": "tiny", "max_tokens": 9, "messages": MESSAGES, "stream": True}),
 }
+NATIVE = ("chat", "generate", "raw")
 MID_STREAM = "an error was encountered while running the model: "
 
 DIED = RunnerDiedError(MID_STREAM + "signal SIGKILL")
@@ -36,9 +40,27 @@ def play(daemon: Daemon, *batches: Batch | None) -> None:
     daemon.scheduler.script = lambda path, body: batches
 
 
+def told(kind: str, answer: Answer) -> str:
+    """The text of an error that is the whole answer."""
+    error = answer.json["error"]
+    text: str = error if kind in NATIVE else error["message"]
+    return text
+
+
 def last_of(kind: str, answer: Answer) -> tuple[str, str]:
     """How the stream ended - `done` or `error` - and with which reason or text; checks that nothing else did."""
-    if kind == "openai":
+    if kind in ("responses", "anthropic"):
+        *before, last = answer.named_events
+        assert not {"response.completed", "response.failed", "message_stop", "error"} & {e["type"] for e in before}
+        match last:
+            case {"type": "response.completed", "response": {"incomplete_details": cut}}:
+                return "done", "length" if cut else "stop"
+            case {"type": "message_stop"}:
+                return "done", {"end_turn": "stop", "max_tokens": "length"}[before[-1]["delta"]["stop_reason"]]
+            case {"type": "response.failed", "response": {"error": error}} | {"type": "error", "error": error}:
+                return "error", error["message"]
+        raise AssertionError(f"not the end: {last}")
+    if kind in ("openai", "completions"):
         events = answer.events
         errors = [event["error"]["message"] for event in events if event != "[DONE]" and "error" in event]
         assert events.count("[DONE]") + len(errors) == 1
@@ -93,8 +115,7 @@ async def test_trouble_before_the_first_token_has_a_status(
     for script in ([progress, trouble], trouble):
         daemon.scheduler.script = lambda path, body, script=script: script
         answer = await daemon.post(path, body | {"stream": stream})
-        error = answer.json["error"]
-        assert (answer.status, error["message"] if kind == "openai" else error) == (status, text)
+        assert (answer.status, told(kind, answer)) == (status, text)
         assert answer.headers["content-type"].startswith("application/json")
 
 
@@ -106,13 +127,14 @@ async def test_trouble_in_an_answer_that_is_not_streamed(daemon: Daemon, kind: s
     assert answer.status == 500
 
 
-@pytest.mark.parametrize("kind", ["generate", "raw"])
+@pytest.mark.parametrize("kind", ["generate", "raw", "completions"])
 async def test_a_model_that_repeats_itself_is_ended(daemon: Daemon, kind: str) -> None:
     play(daemon, *([event] for event in tokens(kind, *["ha "] * 100)))
     answer = await daemon.post(*REQUESTS[kind])
     assert last_of(kind, answer) == ("done", "length")
-    assert len(answer.lines) == 32 + 1
-    assert answer.lines[-1]["eval_count"] == 32
+    if kind in NATIVE:
+        assert len(answer.lines) == 32 + 1
+        assert answer.lines[-1]["eval_count"] == 32
 
 
 async def test_a_chat_may_repeat_itself(daemon: Daemon) -> None:
@@ -152,8 +174,7 @@ async def test_a_full_queue(daemon: Daemon, kind: str) -> None:
     daemon.scheduler.refusal = QueueFullError()
     answer = await daemon.post(*REQUESTS[kind])
     text = "server busy, please try again.  maximum pending requests exceeded"
-    error = answer.json["error"]
-    assert (answer.status, error["message"] if kind == "openai" else error) == (503, text)
+    assert (answer.status, told(kind, answer)) == (503, text)
 
 
 @pytest.mark.parametrize("kind", REQUESTS)

@@ -36,7 +36,7 @@ async def test_cloud_status(daemon: Daemon) -> None:
         ("GET", "/nowhere", 404, "404 page not found"),
         ("POST", "/v1/nowhere", 404, "404 page not found"),
         ("POST", "/v1/systemone", 404, "404 page not found"),
-        ("POST", "/v1/messages/count_tokens", 404, "404 page not found"),
+        ("POST", "/v1/messages/batches", 404, "404 page not found"),
         ("GET", "/api/chat", 405, "405 method not allowed"),
         ("DELETE", "/api/tags", 405, "405 method not allowed"),
         ("GET", "/v1/chat/completions", 405, "405 method not allowed"),

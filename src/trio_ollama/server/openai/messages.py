@@ -13,7 +13,7 @@ import msgspec
 from trio_ollama.server.errors import ApiError
 from trio_ollama.server.inference.messages import Function, Message, ToolCallRequest
 
-__all__ = ["OpenAIMessage", "translate"]
+__all__ = ["OpenAIFunction", "OpenAIMessage", "OpenAIToolCall", "image_from", "tool_call", "translate"]
 
 _DATA_URL: Final = re.compile(r"data:(?:image/(?:jpeg|jpg|png|webp))?;base64,")
 
@@ -48,7 +48,7 @@ def translate(messages: Sequence[OpenAIMessage]) -> list[Message]:
     called: dict[str, str] = {}
     result: list[Message] = []
     for message in messages:
-        calls = [_tool_call(call) for call in message.tool_calls]
+        calls = [tool_call(call) for call in message.tool_calls]
         called |= {call.id: call.function.name for call in calls}
         name = (message.name or called.get(message.tool_call_id, "")) if message.role == "tool" else ""
         parts = _parts(message)
@@ -81,14 +81,15 @@ def _part(part: object) -> Message:
         case {"type": "text", "text": str(text)}:
             return Message(content=text)
         case {"type": "image_url", "image_url": str(url)} | {"type": "image_url", "image_url": {"url": str(url)}}:
-            return Message(images=[_image(url)])
+            return Message(images=[image_from(url)])
         case {"type": "input_audio", "input_audio": {"data": str(data)}}:
             return Message(images=[_decoded(data, "invalid audio input")])
         case _:
             raise ApiError(400, "invalid message format")
 
 
-def _image(url: str) -> bytes:
+def image_from(url: str) -> bytes:
+    """The image in a data URL. Raises `ApiError` 400."""
     if url.startswith(("http://", "https://")):
         raise ApiError(400, "image URLs are not currently supported, please use base64 encoded data instead")
     prefix = _DATA_URL.match(url)
@@ -104,7 +105,8 @@ def _decoded(text: str, complaint: str) -> bytes:
         raise ApiError(400, complaint) from None
 
 
-def _tool_call(call: OpenAIToolCall) -> ToolCallRequest:
+def tool_call(call: OpenAIToolCall) -> ToolCallRequest:
+    """A call with its arguments read. Raises `ApiError` 400."""
     try:
         arguments = msgspec.json.decode(call.function.arguments or "{}", type=dict[str, Any])
     except msgspec.MsgspecError:
