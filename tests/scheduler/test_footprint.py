@@ -120,9 +120,12 @@ def test_a_draft_counts_only_while_it_drafts() -> None:
     without = of(LLAMA, num_ctx=4096).total
     assert of(drafting, num_ctx=4096, draft="/d", draft_num_predict=0).total == without
     found = of(drafting, Policy(cache_type="q8_0"), num_ctx=4096, draft="/d", draft_num_predict=4)
-    assert found.draft > 3 * MIB + 8 * MIB
-    # Its cache is f16, whatever the main one's type.
-    assert found.draft == of(drafting, num_ctx=4096, draft="/d", draft_num_predict=4).draft
+    bare = replace(drafting, draft=replace(LLAMA, weights=0, cached=0, attends=True))
+    assert 0 < of(bare, num_ctx=4096, draft="/d", draft_num_predict=4).draft < 20 * MIB
+    # Its cache is f16, whatever the main one's type: 2 KiB for each token.
+    wider = replace(drafting, draft=replace(LLAMA, weights=3 * MIB, cached=2048))
+    more = of(wider, Policy(cache_type="q8_0"), num_ctx=4096, draft="/d", draft_num_predict=4)
+    assert more.draft - found.draft == 8 * MIB
     assert found.total == found.draft + of(LLAMA, Policy(cache_type="q8_0"), num_ctx=4096).total
 
 
