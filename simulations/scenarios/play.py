@@ -125,7 +125,9 @@ async def _play(world: World, scenario: Scenario, run: Run) -> None:
             run.broken.append(f"I09: {client.name} has no outcome")
     await sleep(EFFECTIVELY_FOR_EVER)
     ended, stays = world.scheduler_scope.cancel_called, _stays(scenario)
-    if not stays:
+    # Whoever could not be killed when the server ended is in its records for good: nobody is there to see it end.
+    forsaken = ended and any(process.watched_in_vain for process in run.processes)
+    if not stays and not forsaken:
         run.broken += [f"I24: {left} left" for left in _left(world)]
     await _shut_down(world, scenario, run)
     if stays and world.system is OURS and not ended:

@@ -144,6 +144,8 @@ class SimulatedRunner:
         self._nursery: trio.Nursery | None = None
         self._watched = 0
         """How many wait for its end."""
+        self.watched_in_vain = False
+        """It ended only after everybody had given up waiting for that."""
         self._tokens = 0
         self._faulty = False
         """`serve` has failed in a way that the contract does not know."""
@@ -252,6 +254,7 @@ class SimulatedRunner:
         if any(name == "KILL" for _, name in self.signals):
             self._end(-signal.SIGKILL, 0)
             if not self._watched:
+                self.watched_in_vain = True
                 self._die()
 
     def _note(self, name: str) -> None:

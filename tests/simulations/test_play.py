@@ -6,6 +6,7 @@ from simulations.scenarios import Fault, Request, Scenario, What, play
 from simulations.scenarios.seeds import find
 from simulations.world.behaviour import Behaviour
 from simulations.world.clients import Outcome
+from simulations.world.world import World
 from trio_ollama.scheduler import Policy
 
 
@@ -43,3 +44,29 @@ def test_a_process_nobody_watches_any_more_ends_once_all_is_well() -> None:
     run = play(Scenario(launches={"a": (unkillable,)}, requests=(Request(keep_alive=-1),), faults=faults))
     assert run.broken == []
     assert [process.ended_at for process in run.processes] == [20]
+
+
+def test_a_process_that_outlives_the_server_is_no_leftover_of_it() -> None:
+    """Found as workload 526: nothing stays for ever there, so that leftovers are looked for."""
+    unkillable = Behaviour(term_time=None, kill_time=None)
+    faults = (Fault(at=3, what=What.END), Fault(at=20, what=What.LAG, amount=0))
+    run = play(Scenario(launches={"a": (unkillable,)}, requests=(Request(),), faults=faults))
+    assert run.broken == []
+
+
+def test_leftovers_are_looked_for_after_the_end_where_a_runner_stays_for_ever() -> None:
+    """I24: with a keep-alive that never ends, only the end of the server can show what is left."""
+
+    def keep_memory(world: World) -> None:
+        world.hardware.take("GPU-0", 1)
+
+    run = play(Scenario(requests=(Request(keep_alive=-1),)), interfere=keep_memory)
+    assert run.broken == ["I24: memory {'GPU-0': 1} left after the end"]
+
+
+def test_a_process_that_ends_when_it_was_to_take_its_memory_takes_none() -> None:
+    """Found as workload 9160: stopped so that it ends in the very instant in which half of its load is over."""
+    requests = (Request(leaves=0.95),)
+    run = play(Scenario(requests=requests, usual=Behaviour(load_time=2.0, term_time=0.05)), schedule=1)
+    assert run.broken == []
+    assert [process.ended_at for process in run.processes] == [1.0]
