@@ -66,7 +66,8 @@ def test_leftovers_are_looked_for_after_the_end_where_a_runner_stays_for_ever() 
 
 def test_a_process_that_ends_when_it_was_to_take_its_memory_takes_none() -> None:
     """Found as workload 9160: stopped so that it ends in the very instant in which half of its load is over."""
-    requests = (Request(leaves=0.95),)
-    run = play(Scenario(requests=requests, usual=Behaviour(load_time=2.0, term_time=0.05)), schedule=1)
-    assert run.broken == []
-    assert [process.ended_at for process in run.processes] == [1.0]
+    scenario = Scenario(requests=(Request(leaves=0.95),), usual=Behaviour(load_time=2.0, term_time=0.05))
+    for schedule in range(6):
+        run = play(scenario, schedule=schedule)
+        assert run.broken == []
+        assert [process.ended_at for process in run.processes] == [1.0]
