@@ -46,7 +46,9 @@ def test_the_table_of_variables_is_complete() -> None:
 
 def test_an_empty_environment_gives_the_defaults() -> None:
     settings = parse()
-    assert settings == dataclasses.replace(Settings(), models=Path("/home/x/.ollama/models"))
+    assert settings == dataclasses.replace(
+        Settings(), models=Path("/home/x/.ollama/models"), cache=Path("/home/x/.cache/trio-ollama")
+    )
     assert settings.keep_alive_ns == 300 * SECOND
     assert settings.load_timeout == 300
     assert settings.max_queue == 512
@@ -269,3 +271,11 @@ def test_the_empty_gpu_filter_is_not_the_missing_one() -> None:
     assert parse().cuda_visible_devices is None
     assert parse(CUDA_VISIBLE_DEVICES="").cuda_visible_devices == ""
     assert parse(CUDA_VISIBLE_DEVICES="0,1").cuda_visible_devices == "0,1"
+
+
+@pytest.mark.parametrize(
+    ("given", "folder"),
+    [("/var/cache", "/var/cache"), ("", "/home/x/.cache"), ("relative", "/home/x/.cache")],
+)
+def test_the_cache_is_where_the_base_directories_say(given: str, folder: str) -> None:
+    assert parse(XDG_CACHE_HOME=given).cache == Path(folder, "trio-ollama")

@@ -101,6 +101,7 @@ VARIABLES: Final = (
     Variable("HIP_VISIBLE_DEVICES", "unset", "AMD GPUs to use with ROCm, by number among those of the variable above"),
     Variable("GGML_VK_VISIBLE_DEVICES", "unset", "GPUs to use with Vulkan, by number"),
     Variable("OLLAMA_IGPU_ENABLE", "false", "Use integrated GPUs of ROCm and Vulkan, too"),
+    Variable("XDG_CACHE_HOME", "~/.cache", "In its folder trio-ollama is kept how much memory models have taken"),
 )
 """All variables in the order of `--help`; a test checks that none is missing and none idle."""
 
@@ -181,6 +182,8 @@ class Settings:
     hip_visible_devices: str | None = None
     vulkan_visible_devices: str | None = None
     igpu_enable: bool = False
+    cache: Path | None = None
+    """Folder for what may be lost; None: nothing is kept."""
     warnings: tuple[str, ...] = ()
     """One text for each value that was wrong and replaced; for the log."""
 
@@ -196,6 +199,7 @@ class Settings:
             host=read.host("OLLAMA_HOST"),
             # Absolute, because the runners are started elsewhere.
             models=Path(models).absolute() if models else _default_models(environ),
+            cache=_cache(environ),
             keep_alive_ns=keep_alive if keep_alive >= 0 else FOREVER,
             load_timeout=load_timeout / SECOND if 0 < load_timeout < FOREVER else math.inf,
             max_loaded_models=read.uint("OLLAMA_MAX_LOADED_MODELS", 0),
@@ -358,6 +362,14 @@ class _Reader:
 def _default_models(environ: Mapping[str, str]) -> Path:
     # Unlike `Path.home`, `expanduser` does not raise for a user without a home.
     return Path(environ.get("HOME") or os.path.expanduser("~")) / ".ollama" / "models"
+
+
+def _cache(environ: Mapping[str, str]) -> Path | None:
+    """As the XDG base directories say; None for a user without a home."""
+    base = Path(environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():
+        base = Path(environ.get("HOME") or os.path.expanduser("~")) / ".cache"
+    return base / "trio-ollama" if base.is_absolute() else None
 
 
 def _split_address(address: str) -> tuple[str, str | None]:

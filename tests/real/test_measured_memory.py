@@ -60,8 +60,8 @@ async def test_a_child_is_reserved_what_it_really_takes(start_daemon: StartDaemo
 
 
 async def test_the_next_load_is_planned_with_it_also_after_a_restart(start_daemon: StartDaemon, store: Path) -> None:
-    kept = store / "trio-ollama" / "measured.json"
     with RealDaemon(store) as first:
+        kept = first.cache / "trio-ollama" / "measured.json"
         await load(first, "tiny")
         measured = (await fit(first, "tiny"))["memory"]["measured"]["in_ram"]
     content = json.loads(kept.read_text())
@@ -86,9 +86,10 @@ async def test_the_next_load_is_planned_with_it_also_after_a_restart(start_daemo
     assert again["devices"][0]["reserved"] == again["memory"]["measured"]["in_ram"]
 
 
-async def test_a_store_that_cannot_be_written_is_served_all_the_same(start_daemon: StartDaemon, store: Path) -> None:
-    (store / "trio-ollama").write_text("in the way")
-    daemon = start_daemon()
+async def test_without_a_place_to_keep_it_there_is_one_line_and_no_harm(start_daemon: StartDaemon, store: Path) -> None:
+    blocked = store.parent / "a file"
+    blocked.touch()
+    daemon = start_daemon(XDG_CACHE_HOME=str(blocked))
     await load(daemon, "tiny")
     assert (await fit(daemon, "tiny"))["memory"]["measured"] is not None
     assert daemon.log.count("cannot be kept for the next start") == 1

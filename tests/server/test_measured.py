@@ -14,20 +14,23 @@ SEEN = Observation(4096, 2, 128, "q8_0", 1, 10**10, 11 * 10**9, 3 * 10**8, 4 * 1
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "blobs").mkdir()
-    return tmp_path
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "trio-ollama"
 
 
-def test_what_is_written_is_read_again(root: Path) -> None:
-    file = MeasuredFile(root)
+def test_what_is_written_is_read_again(folder: Path) -> None:
+    file = MeasuredFile(folder)
     assert file.read() == {}
+    assert not folder.exists()
     file.write({"sha256-aa": [SEEN]})
-    assert MeasuredFile(root).read() == {"sha256-aa": [SEEN]}
-    assert sorted(path.name for path in root.iterdir()) == ["blobs", "trio-ollama"], "one folder, beside Ollama's own"
-    assert [path.name for path in file.path.parent.iterdir()] == ["measured.json"]
+    assert MeasuredFile(folder).read() == {"sha256-aa": [SEEN]}
+    assert [path.name for path in folder.iterdir()] == ["measured.json"]
     facts = ModelFacts("k", "k", "/blobs/sha256-aa", file_size=1)
-    assert feedback_of(root).informed(Demand(facts)).model.observed == (SEEN,)
+    assert feedback_of(folder).informed(Demand(facts)).model.observed == (SEEN,)
+
+
+def test_without_a_folder_nothing_is_kept() -> None:
+    assert not feedback_of(None).lasting
 
 
 @pytest.mark.parametrize(
@@ -35,10 +38,10 @@ def test_what_is_written_is_read_again(root: Path) -> None:
     [b"", b"{", b"[]", b'{"version": 1}', b'{"version": 1, "models": {"a": [{"num_ctx": "x"}]}}', b"[" * 100_000],
 )
 def test_a_damaged_file_is_as_good_as_none_and_told_of(
-    content: bytes, root: Path, caplog: pytest.LogCaptureFixture
+    content: bytes, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = MeasuredFile(root)
-    file.path.parent.mkdir()
+    file = MeasuredFile(folder)
+    folder.mkdir(parents=True)
     file.path.write_bytes(content)
     with caplog.at_level(logging.WARNING):
         assert file.read() == {}
@@ -47,17 +50,11 @@ def test_a_damaged_file_is_as_good_as_none_and_told_of(
     assert file.read() == {"a": [SEEN]}
 
 
-def test_a_file_of_another_version_or_without_end_is_not_used(root: Path) -> None:
-    file = MeasuredFile(root)
-    file.path.parent.mkdir()
+def test_a_file_of_another_version_or_without_end_is_not_used(folder: Path) -> None:
+    file = MeasuredFile(folder)
+    folder.mkdir(parents=True)
     file.path.write_bytes(b'{"version": 2, "models": {}}')
     assert file.read() == {}
     with file.path.open("wb") as big:
         big.truncate(LIMIT + 1)
     assert file.read() == {}
-
-
-def test_no_store_is_made_for_it(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        MeasuredFile(tmp_path / "nowhere").write({"a": [SEEN]})
-    assert not (tmp_path / "nowhere").exists()

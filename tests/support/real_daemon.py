@@ -32,6 +32,7 @@ class RealDaemon:
     def __init__(self, store: Path, **variables: str) -> None:
         self.store = store
         self.log_path = store.parent / f"{store.name}.log"
+        self.cache = store.parent / f"{store.name}.cache"
         self._variables = variables
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -60,6 +61,7 @@ class RealDaemon:
     def start(self) -> None:
         environment = {name: text for name, text in os.environ.items() if not name.startswith(("OLLAMA_", "TRIO_"))}
         environment |= {"OLLAMA_HOST": "127.0.0.1:0", "OLLAMA_MODELS": str(self.store), "OLLAMA_DEBUG": "1"}
+        environment["XDG_CACHE_HOME"] = str(self.cache)
         environment |= self._variables
         with self.log_path.open("ab") as log:
             begin = self.log_path.stat().st_size

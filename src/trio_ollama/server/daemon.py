@@ -104,7 +104,7 @@ async def _run(settings: Settings, bound: Bound, factory: LlamaServerFactory, re
         limits=_scheduler_limits(settings),
         gpu_overhead=settings.gpu_overhead,
         on_event=tell,
-        feedback=await trio.to_thread.run_sync(feedback_of, settings.models),
+        feedback=await trio.to_thread.run_sync(feedback_of, settings.cache),
     )
     async with trio.open_nursery() as root:
         await root.start(watch_signals, shutdown, root.cancel_scope, name="signals")

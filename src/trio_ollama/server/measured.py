@@ -1,6 +1,7 @@
-"""What models have really taken, kept over restarts: one small JSON file in a folder of ours beside the blobs.
+"""What models have really taken, kept over restarts: one small JSON file in the user's cache.
 
-Ollama looks at nothing but `manifests` and `blobs` of a store and leaves the rest alone, as we leave what is its own.
+Not in the store: that may be somebody else's, and what a model takes is a matter of the machine, which may share its
+store with others. Models are known by their content, so any number of stores may have the same file.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from trio_ollama.scheduler import Feedback, Observation
 
 __all__ = ["MeasuredFile", "feedback_of"]
 
-FOLDER: Final = "trio-ollama"
 NAME: Final = "measured.json"
 VERSION: Final = 1
 LIMIT: Final = 4 << 20
@@ -31,10 +31,10 @@ class _Content(msgspec.Struct):
 
 
 class MeasuredFile:
-    """The file of the store at `root`. Both methods block."""
+    """The file in `folder`, which need not exist. Both methods block."""
 
-    def __init__(self, root: Path) -> None:
-        self.path = root / FOLDER / NAME
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / NAME
 
     def read(self) -> Mapping[str, Sequence[Observation]]:
         """Observations by model; nothing if there is no file, or none that can be understood."""
@@ -48,14 +48,14 @@ class MeasuredFile:
         return content.models if content.version == VERSION else {}
 
     def write(self, history: Mapping[str, Sequence[Observation]]) -> None:
-        """Replace it. Raises OSError; a store that is not there is not made for this."""
-        if not self.path.parent.parent.is_dir():
-            raise FileNotFoundError(f"there is no store at {self.path.parent.parent}")
+        """Replace it. Raises OSError."""
         models = {key: list(observations) for key, observations in history.items()}
         replace_file(self.path, msgspec.json.encode(_Content(VERSION, models)))
 
 
-def feedback_of(root: Path) -> Feedback:
-    """What is known of the models in the store at `root`, to be kept there (blocking)."""
-    file = MeasuredFile(root)
+def feedback_of(folder: Path | None) -> Feedback:
+    """What is known of models, to be kept in `folder` (blocking); only in memory if there is none."""
+    if folder is None:
+        return Feedback()
+    file = MeasuredFile(folder)
     return Feedback(file.read(), file.write)
