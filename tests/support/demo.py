@@ -49,6 +49,7 @@ class Demo:
         foreign = ("OLLAMA_", "TRIO_OLLAMA_")
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         self._environment |= {"OLLAMA_HOST": self._host, "OLLAMA_MODELS": str(folder / "models")}
+        self._environment["XDG_CACHE_HOME"] = str(folder / "cache")
 
     def command(self, *arguments: str) -> None:
         """Show a command, run it on this terminal, and insist that it succeeds."""
