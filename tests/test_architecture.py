@@ -19,14 +19,15 @@ CORE: Final = tuple(name for name in MODULES if name.startswith("scheduler/core/
 ARROWS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "durations": (),
+        "templates": (),
         "settings": ("durations",),
         "hardware": ("settings",),
         "runners": ("settings", "hardware.contract"),
         "models": ("settings", "durations"),
         "scheduler.core": (),
         "scheduler": ("scheduler.core", "runners.contract", "hardware.contract"),
-        "server": ("models", "scheduler", "runners.contract", "settings", "durations"),
-        "server.daemon": ("server", "models", "scheduler", "runners", "hardware", "settings"),
+        "server": ("models", "templates", "scheduler", "runners.contract", "settings", "durations"),
+        "server.daemon": ("server", "models", "templates", "scheduler", "runners", "hardware", "settings"),
         "cli": ("server", "models", "settings", "durations"),
     }
 )
