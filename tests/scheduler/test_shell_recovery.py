@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import trio
 from trio.testing import MockClock
 
@@ -18,13 +21,13 @@ TWO_GPUS = {GPU: 24 * GIB, "GPU-1": 24 * GIB}
 BIG = {"big": 16 * GIB, "large": 16 * GIB, "wide": 16 * GIB}
 
 
-def figures(free: int | None, id_: str = GPU, **changes: bool) -> list[DeviceFacts]:
+def figures(free: int | None, id_: str = GPU, **changes: Any) -> list[DeviceFacts]:
     gpus = [] if free is None else [DeviceFacts(id_, 100, free, **changes)]
     return [*gpus, DeviceFacts(RAM, 100, 100)]
 
 
 async def how_long(
-    free: list[int | None], *, held: int = 8, stopped: int | None = 10, started: int = 90, **changes: bool
+    free: Sequence[int | None], *, held: int = 8, stopped: int | None = 10, started: int = 90, **changes: Any
 ) -> tuple[float, int]:
     """Seconds and looks until the memory counts as back; `free` is what each look finds, the last one for ever."""
     looks = 0
@@ -91,11 +94,12 @@ async def test_nothing_to_wait_for(autojump_clock: MockClock) -> None:
 
 PID = 7
 SEEN = Sighting(held=8, unexplained=2)
-Listed = dict[int, int | None] | None
+Pids = dict[int, int | None]
+Listed = Mapping[int, int | None] | None
 
 
 async def how_long_with_a_list(
-    looks: list[tuple[int, Listed]], *, seen: Sighting | None = SEEN, held: int = 8, started: int = 90
+    looks: Sequence[tuple[int, Listed]], *, seen: Sighting | None = SEEN, held: int = 8, started: int = 90
 ) -> float:
     """Seconds until the memory counts as back; each look finds free bytes of 100 and who holds what, the last for ever.
 
@@ -135,22 +139,22 @@ async def test_a_process_that_is_still_listed_holds_its_memory(autojump_clock: M
 
 async def test_others_take_what_came_back(autojump_clock: MockClock) -> None:
     """R32: free memory alone would never show it; the list explains where it went."""
-    others: Listed = {8: 80}
+    others: Pids = {8: 80}
     assert await how_long_with_a_list([(10, {**others, PID: 8}), (18, others)]) == 0.25
-    taken: Listed = {8: 88}
+    taken: Pids = {8: 88}
     assert await how_long_with_a_list([(10, {**others, PID: 8}), (10, taken)]) == 0.25
     assert await how_long_with_a_list([(10, taken)], seen=None) == 5.0  # without evidence
 
 
 async def test_a_list_that_is_quicker_than_the_figures(autojump_clock: MockClock) -> None:
     """R35: the process is gone from the list, but the bytes that it held are nobody's yet."""
-    others: Listed = {8: 80}
+    others: Pids = {8: 80}
     assert await how_long_with_a_list([(10, others)] * 3 + [(18, others)]) == 0.75
 
 
 async def test_less_was_held_than_was_predicted(autojump_clock: MockClock) -> None:
     """R34: without waiting for two equal looks."""
-    others: Listed = {8: 80}
+    others: Pids = {8: 80}
     assert await how_long_with_a_list([(18, others)], held=60) == 0.0
 
 

@@ -17,7 +17,7 @@ from trio_ollama.hardware.visible import filtered
 __all__ = ["LOST", "Nvml"]
 
 LOST: Final = "lost: the driver cannot reach it any more"
-SILENT: Final = "the driver does not tell its memory"
+SILENT: Final = "the driver does not answer for it"
 UNCUT: Final = "in MIG mode, without an instance that could be used"
 
 MOST: Final = 256
