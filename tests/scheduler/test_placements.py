@@ -307,3 +307,10 @@ def test_R63_spread_over_a_library_with_one_gpu_is_no_partial_offload() -> None:
     base = {device.id: device.total for device in devices} | {MODELS: 1}
     [placement] = placements(model(file_size=8 * GIB, layers=0), config(), devices, base, Policy(spread=True))
     assert (placement.kind, placement.gpus, placement.main_gpu) == ("single", ("g1",), 0)
+
+
+def test_R63_spread_over_parts_of_gpus_offers_each_of_them() -> None:
+    """One process uses one part: a second model goes to the other part, instead of evicting the first."""
+    devices = [replace(gpu(f"MIG-{number}", 20 * GIB), alone=True) for number in range(2)]
+    found = place(8 * GIB, [*devices, ram(64 * GIB)], Policy(spread=True))
+    assert [(placement.kind, placement.gpus) for placement in found] == [("single", ("MIG-0",)), ("single", ("MIG-1",))]

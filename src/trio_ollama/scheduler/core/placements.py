@@ -43,7 +43,7 @@ def placements(
     group = _best_group(gpus, base)
     if explicit_partial(model, config):
         return (_explicit(model, config, expected(model, config, policy, group), group, base, main_gpu),)
-    spread = policy.spread and len(gpus) > 1
+    spread = policy.spread and len(group) > 1  # where the best group is one GPU, any other may be as good
     first = 0 if len(gpus) > 1 else main_gpu
     wanted = [] if spread else [(gpu, *_wanted(model, config, size, [gpu], base, policy)) for gpu in gpus]
     singles = [(gpu, need, print_) for gpu, need, print_ in wanted if need <= base[gpu.id]]
@@ -52,8 +52,6 @@ def placements(
     together = sum(base[gpu.id] for gpu in group)
     need, whole = _wanted(model, config, size, group, base, policy)
     if need <= together:
-        if len(group) == 1:  # spread over all GPUs of a library that has one
-            return (_single(need, whole, group[0], base, first),)
         return (_group(need, whole, group, base, together),)
     return (_partial(expected(model, config, policy, group), group, base, main_gpu),)
 
