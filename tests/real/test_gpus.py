@@ -76,6 +76,20 @@ async def test_eight_gpus(start_gpu_daemon: StartGpuDaemon) -> None:
     assert len(daemon.said.matching(GOES)) == 1
 
 
+async def test_parts_of_a_gpu(start_gpu_daemon: StartGpuDaemon) -> None:
+    """MIG: each is a GPU of its own, and no load is spread over two."""
+    parts = [f"MIG-{number}" for number in range(2)]
+    keys = [{"parent": A, "gpu_instance": number} for number in range(2)]
+    gpus = [FakeGpu(uuid, total=20 * GIB, keys=key) for uuid, key in zip(parts, keys, strict=True)]
+    daemon = start_gpu_daemon(gpus=[FakeGpu(A, total=48 * GIB, keys={"mig": 1}), *gpus], OLLAMA_SCHED_SPREAD="1")
+    await daemon.served("one")
+    await daemon.served("two")
+    assert sorted(daemon.visible()) == parts
+    assert await daemon.whole() == {"one", "two"}
+    await daemon.served("three")
+    assert len(await daemon.whole()) == 2
+
+
 # -- memory and its end -----------------------------------------------------------------------------------------
 
 

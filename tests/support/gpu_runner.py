@@ -57,11 +57,17 @@ class Gpu:
 def visible(machine: Machine, environ: Mapping[str, str]) -> list[Gpu]:
     """The devices of a CUDA process: the biggest first unless told to keep PCI order, filtered by index or UUID."""
     devices = machine.devices()
-    usable = [uuid for uuid, keys in devices.items() if "error" not in keys and devices_of(devices, uuid) == 0]
+    usable = [
+        uuid
+        for uuid, keys in devices.items()
+        if keys.keys().isdisjoint({"error", "unusable"}) and devices_of(devices, uuid) == 0
+    ]
     if environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         usable.sort(key=lambda uuid: -int(devices[uuid]["total"]))
     if (wanted := environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         usable = chosen(usable, wanted)
+    if any("parent" in devices[uuid] for uuid in usable):
+        usable = [uuid for uuid in usable if "parent" in devices[uuid]][:1]  # one process, one part of a GPU
     gpus = []
     for number, uuid in enumerate(usable):
         keys = devices[uuid]

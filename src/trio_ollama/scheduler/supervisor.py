@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from trio_ollama.runners.contract import LoadFailedError, OpenCall, Runner, RunnerFactory, SpawnError
+from trio_ollama.runners.contract import LoadFailedError, LoadReport, OpenCall, Runner, RunnerFactory, SpawnError
 from trio_ollama.runners.contract import looks_like_out_of_memory as out_of_memory
 
 from .core.decisions import Because
+from .core.events import human_bytes
 from .core.lifecycle import ALIVE, State
 from .core.values import MODELS, RAM
 from .feedback import taken
@@ -184,8 +185,23 @@ class Supervisor:
         )
         if self.record.observation is not None:
             self._scheduler.feedback.note(self.record.model, self.record.observation)
+        self._tell_what_is_missing(report)
         # The last look at free memory was before the load. A later stop compares with one that shows it (R31).
         await self._look(process)
+
+    def _tell_what_is_missing(self, report: LoadReport) -> None:
+        """A model that was to be on GPUs must not be on the CPU without a word: it is that much slower for its life."""
+        placement = self.record.placement
+        whole = placement.kind in ("single", "group") and self.record.config.num_gpu < 0
+        if placement.gpus and (report.gpu_bytes == 0 or (whole and report.gpu_bytes < report.total_bytes)):
+            log.warning(
+                "%s (generation %d) was to be on %s, but its runner has put %s of %s there",
+                self.record.model.name,
+                self.gen,
+                ", ".join(placement.gpus),
+                human_bytes(report.gpu_bytes),
+                human_bytes(report.total_bytes),
+            )
 
     async def _look(self, process: Runner) -> None:
         """Measure, and see what the driver says of this runner."""

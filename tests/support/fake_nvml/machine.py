@@ -5,12 +5,13 @@
     FOLDER/lock       taken by whoever allocates
     FOLDER/hold       while it exists, runner doubles wait before they allocate
 
-Keys of a device: `name`, `pci`, `total`, `others` (bytes of other programs), `reserved` (bytes of the driver's own),
-`lag` (seconds by which the driver's report is late; `lag.taken`: only for memory that is taken; `prompt`: not for the
-list of processes), `compute`, `parent` (makes it a MIG device), `mig` (0 or 1),
-`processes`, `compute_processes`, `graphics_processes` (see `nvml.c`), `raw.total`, `raw.free`, `raw.used` (what is
-answered, whatever is true). Keys of the driver: `version`, `cuda`, `count`. Keys of both: `error` (an NVML code) and
-`hang` (seconds), for all calls or, as `error.nvmlDeviceGetName`, for one (without the `_v2` of its name).
+Keys of a device: `name`, `pci`, `total`, `others` (bytes of other programs), `unseen` (those that the driver does not
+report), `unusable` (CUDA does not find it), `reserved` (bytes of the driver's own), `lag` (seconds by which the
+driver's report is late; `lag.taken`: only for memory that is taken; `prompt`: not for the list of processes),
+`compute`, `parent` (makes it a MIG device), `mig` (0 or 1), `processes`, `compute_processes`, `graphics_processes` (see
+`nvml.c`), `raw.total`, `raw.free`, `raw.used` (what is answered, whatever is true). Keys of the driver: `version`,
+`cuda`, `count`. Keys of both: `error` (an NVML code) and `hang` (seconds), for all calls or, as
+`error.nvmlDeviceGetName`, for one (without the `_v2` of its name).
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Machine:
     def free(self, uuid: str) -> int:
         """Bytes that an allocation on a device can really get."""
         keys = self.devices()[uuid]
-        taken = int(keys.get("others", 0)) + int(keys.get("reserved", 0)) + sum(self.held(uuid).values())
+        taken = sum(int(keys.get(key, 0)) for key in ("others", "reserved", "unseen")) + sum(self.held(uuid).values())
         return max(0, int(keys["total"]) - taken)
 
     def allocate(self, amounts: Mapping[str, int]) -> str | None:
