@@ -160,6 +160,25 @@ AIMED: Final = (
         requires=_back_when_it_shows,
     ),
     Aimed(
+        name="a runner crashes again and again, and nobody waits for an answer",
+        scenario=Scenario(
+            usual=Behaviour(prompt_time=1),
+            requests=(*(Request(at=at, leaves=at + 2.5) for at in (0, 10, 20)), Request(at=26)),
+            faults=tuple(Fault(at=at, what=What.CRASH, target="a") for at in (4, 14, 24)),
+        ),
+        requires=lambda run: failed(run, 3, text="several times in a row"),
+    ),
+    Aimed(
+        name="a slow reader comes back to a runner that was taken away and cannot be killed",
+        scenario=Scenario(
+            limits=Limits(drain_progress=10),
+            launches={"a": (Behaviour(term_time=None, kill_time=None),)},
+            requests=(Request(pause=100), Request(model="b", at=300)),
+            faults=(Fault(at=3, what=What.HANG, target="a"), Fault(at=3, what=What.STOP, target="a")),
+        ),
+        requires=lambda run: failed(run, 0, by=110),
+    ),
+    Aimed(
         name="a runner that drains hangs",
         scenario=Scenario(
             limits=Limits(drain_progress=10),

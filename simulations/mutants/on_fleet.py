@@ -110,6 +110,7 @@ MUTANTS: Final = (
         old="            self.waiters[runner.claimed_by].claim -= {runner.gen}\n",
         new="",
         mistake="a waiter still claims a runner that is on its way out",
+        survives="the pass at the end of the step replaces the claim, before anybody can look at it",
     ),
     Mutant(
         name="drain-without-watchdog",
@@ -238,7 +239,7 @@ MUTANTS: Final = (
     Mutant(
         name="failure-told-to-nobody",
         module=FLEET,
-        old="            self._remove(seq)\n            self._emit(Refused(seq, Because.LOAD_FAILED, error))",
+        old="            self._remove(seq)\n            self._emit(Refused(seq, because, error))",
         new="            self._remove(seq)",
         mistake="a load fails, and those who wait for it are not told",
     ),

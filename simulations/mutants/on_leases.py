@@ -76,6 +76,7 @@ MUTANTS: Final = (
         old="        if self._ticket.error is not None:\n            raise self._ticket.error",
         new="        pass",
         mistake="a lease whose runner is gone is used as if it were there",
+        survives="whoever asks for a slot, or for an answer, is told once more",
     ),
     Mutant(
         name="batch-sleeps-through-the-loss",
