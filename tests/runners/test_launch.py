@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trio_ollama.runners.contract import LaunchSpec, SpawnError
+from trio_ollama.runners.contract import MEDIA_MARKER, LaunchSpec, SpawnError
 from trio_ollama.runners.llama_server.embedded import Embedded, parameters
 from trio_ollama.runners.llama_server.endpoint import Endpoint
 from trio_ollama.runners.llama_server.environment import MARK, child_environment
@@ -16,6 +16,8 @@ from trio_ollama.runners.llama_server.factory import choose_kind
 
 SOCKET = Endpoint("/run/1.sock")
 BASE: dict[str, Any] = {"model": "/m.gguf", "num_ctx": 4096, "num_batch": 0}
+
+DRAFT = "common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT"
 
 CASES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"num_batch": 512}, {"n_batch": 512, "n_ubatch": 512}, "-b 512 -ub 512"),
@@ -59,17 +61,45 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"prompt_cache_mib": 64}, {"cache_ram_mib": 64}, "--cache-ram 64"),
     ({"projector": "/p"}, {"mmproj.path": "/p", "mmproj_use_gpu": True}, "--mmproj /p"),
     (
-        {"projector": "/p", "gpu_layers": 0},
+        {"projector": "/p", "projector_on_gpu": False},
         {"mmproj.path": "/p", "mmproj_use_gpu": False},
         "--mmproj /p --no-mmproj-offload",
     ),
+    (
+        {"projector": "/p", "image_min_tokens": 1024},
+        {"mmproj.path": "/p", "mmproj_use_gpu": True, "image_min_tokens": 1024},
+        "--mmproj /p --image-min-tokens 1024",
+    ),
+    ({"fit_margin": (1 << 30) + 1}, {"fit_params_target": [(1 << 30) + 1] * 16}, "--fit-target 1025"),
     ({"adapters": ("/a", "/b")}, {"lora_adapters": [{"adapter": "/a"}, {"adapter": "/b"}]}, "--lora /a --lora /b"),
     (
-        {"draft": "/d", "draft_num_predict": 4},
-        {"speculative.draft.mparams.path": "/d", "speculative.draft.n_max": 4},
-        "--spec-draft-model /d --spec-draft-n-max 4",
+        {"draft": "/d", "draft_kind": "simple", "draft_num_predict": 4},
+        {
+            "speculative.draft.mparams.path": "/d",
+            "speculative.draft.n_max": 4,
+            "speculative.types": [{"enum": f"{DRAFT}_SIMPLE"}],
+        },
+        "--spec-type draft-simple --spec-draft-n-max 4 --spec-draft-model /d",
     ),
-    ({"draft": "/d", "draft_num_predict": 0}, {}, ""),
+    (
+        {"draft": "/d", "draft_kind": "dflash", "draft_num_predict": 4},
+        {
+            "speculative.draft.mparams.path": "/d",
+            "speculative.draft.n_max": 4,
+            "speculative.types": [{"enum": f"{DRAFT}_DFLASH"}],
+        },
+        "--spec-type draft-dflash --spec-draft-n-max 4 --spec-draft-model /d",
+    ),
+    (
+        {"draft_kind": "mtp", "draft_num_predict": 2},
+        {
+            "speculative.draft.n_max": 2,
+            "speculative.types": [{"enum": f"{DRAFT}_MTP"}],
+            "speculative.draft.backend_sampling": True,
+        },
+        "--spec-type draft-mtp --spec-draft-n-max 2 --spec-draft-backend-sampling",
+    ),
+    ({"draft": "/d", "draft_kind": "simple", "draft_num_predict": 0}, {}, ""),
 ]
 
 
@@ -78,7 +108,7 @@ def test_parameters_of_an_embedded_child(changes: dict[str, Any], expected: dict
     values = parameters(LaunchSpec(**BASE | changes), SOCKET)
     assert {name: values.get(name) for name in expected} == expected
     added = set(values) - set(parameters(LaunchSpec(**BASE), SOCKET))
-    assert added <= {*expected, "speculative.types", "n_gpu_layers"}
+    assert added <= {*expected, "n_gpu_layers"}
 
 
 @pytest.mark.parametrize(("changes", "_", "expected"), CASES)
@@ -116,7 +146,7 @@ def test_the_library_takes_the_parameters(changes: dict[str, Any]) -> None:
 def test_environment() -> None:
     inherited = {"PATH": "/bin", "LLAMA_ARG_FIT": "off", "llama_arg_x": "1", "LLAMA_API_KEY": "theirs"}
     child = child_environment(inherited, LaunchSpec(**BASE), SOCKET, "/run/ours")
-    assert child == {"PATH": "/bin", "GGML_NO_BACKTRACE": "1", MARK: "/run/ours"}
+    assert child == {"PATH": "/bin", "GGML_NO_BACKTRACE": "1", "LLAMA_MEDIA_MARKER": MEDIA_MARKER, MARK: "/run/ours"}
     keyed = child_environment(inherited, LaunchSpec(**BASE), Endpoint("127.0.0.1", 1, "ours"), "/run/ours")
     assert keyed["LLAMA_API_KEY"] == "ours"
 

@@ -104,3 +104,31 @@ def test_memory_that_is_shared_with_the_gpu_is_read_past_the_page_cache() -> Non
     assert not spec(4, replace(shared, library="vulkan")).direct_io
     assert not spec(4, shared, policy=Policy(platform="win32")).direct_io
     assert not spec(4, shared, num_gpu=0).direct_io
+
+
+EYES: dict[str, Any] = {"vision": True, "projectors": ("/eyes",), "projector_size": GIB, "image_min_tokens": 1024}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options", "expected"),
+    [
+        ((A,), {}, True),
+        ((A,), {"num_gpu": 31}, True),
+        ((A,), {"num_gpu": 30}, False),  # not all: the last one counts as a layer, too
+        ((A,), {"num_gpu": 0}, False),
+        ((), {}, False),
+        ((gpu("GPU-a", 6 * GIB, total=6 * GIB), gpu("GPU-b", GIB, total=24 * GIB)), {}, False),
+    ],
+)
+def test_images_are_encoded_on_gpus_with_room_for_it(
+    gpus: tuple[DeviceFacts, ...], options: dict[str, Any], expected: bool
+) -> None:
+    made = spec(1, *gpus, facts=model(**EYES), policy=Policy(spread=True), **options)
+    assert made.projector == "/eyes"
+    assert made.image_min_tokens == 1024
+    assert made.projector_on_gpu is expected
+    assert made.fit_margin == (2 * GIB if expected and not options else 0)
+
+
+def test_a_model_without_eyes_leaves_the_margin_alone() -> None:
+    assert spec(4, A).fit_margin == 0

@@ -128,6 +128,7 @@ class _Walk:
             file_size=self.file_size,
             header_size=start,
             inline_vision=any(tensor.name.startswith("v.") for tensor in tensors),
+            inline_draft=any(tensor.name.startswith("mtp.") for tensor in tensors),
             token_embeddings=sum(_size(tensor) for tensor in tensors if tensor.name == "token_embd.weight"),
             has_output=any(tensor.name == "output.weight" for tensor in tensors),
             weight=self.weight + 150 * len(values),

@@ -44,6 +44,8 @@ class Metadata:
     """Bytes before the weights."""
     inline_vision: bool = False
     """There are `v.*` tensors: the image encoder is inside this file."""
+    inline_draft: bool = False
+    """There are `mtp.*` tensors: heads inside this file that draft for it."""
     token_embeddings: int = 0
     """Bytes of `token_embd.weight`."""
     has_output: bool = True

@@ -10,6 +10,7 @@ Simulated runners implement the same Protocols and pass the same contract tests.
 
 from __future__ import annotations
 
+import secrets
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -20,6 +21,7 @@ import trio
 
 __all__ = [
     "HOST",
+    "MEDIA_MARKER",
     "Call",
     "Exit",
     "LaunchSpec",
@@ -68,9 +70,19 @@ class LaunchSpec:
     """`mean` for a completion model that is asked for embeddings; empty for the model's own."""
     prompt_cache_mib: int = 0
     projector: str | None = None
+    """An image encoder (also for sounds); the model's own path where the encoder is inside it."""
+    projector_on_gpu: bool = True
+    image_min_tokens: int = 0
+    """0 leaves it to the projector."""
+    fit_margin: int = 0
+    """Bytes to keep free on each GPU where llama.cpp chooses the layers; 0 for its default."""
     adapters: tuple[str, ...] = ()
     draft: str | None = None
+    """A file of its own that drafts; None where nobody does, or the model itself."""
+    draft_kind: str = ""
+    """`simple` (a small model), `mtp`, `dflash` (heads made for this model); empty: nobody drafts."""
     draft_num_predict: int = 0
+    """Tokens of one draft; 0: nobody drafts."""
     visible_devices: tuple[str, ...] | None = None
     """UUIDs of the GPUs the child may see; None for no filter, () for none."""
 
@@ -96,6 +108,10 @@ class Exit:
                 status = f"signal {-self.code}"
         return ": ".join([status, *([" | ".join(self.lines)] if self.lines else [])])
 
+
+MEDIA_MARKER: Final = f"<__media_{secrets.token_hex(16)}__>"
+"""Where in a raw prompt of `/completion` an image belongs. Random: a text that happens to spell it would be refused, or
+get another's image."""
 
 HOST: Final = "CPU"
 """The device of buffers that lie in RAM."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from trio_ollama.runners.contract import LaunchSpec
 
@@ -12,6 +13,9 @@ from .core.values import DeviceFacts, Policy
 
 __all__ = ["launch_spec"]
 
+GIB: Final = 1 << 30
+"""What an image encoder takes at work, beside its weights."""
+
 
 def launch_spec(runner: Runner, policy: Policy, devices: Sequence[DeviceFacts]) -> LaunchSpec:
     """What the factory is asked to start for this generation, on some of these `devices`."""
@@ -20,6 +24,7 @@ def launch_spec(runner: Runner, policy: Policy, devices: Sequence[DeviceFacts]) 
     gpus = [device for device in devices if device.id in placement.gpus]
     # Weights that are mapped would be in memory twice, in the file's pages and on the GPU: it is the same memory.
     shares_ram = any(gpu.integrated and gpu.library.lower() in ("cuda", "rocm") for gpu in gpus)
+    projector_on_gpu = _projector_on_gpu(runner, gpus)
     return LaunchSpec(
         model=model.path,
         num_ctx=config.num_ctx,
@@ -37,8 +42,23 @@ def launch_spec(runner: Runner, policy: Policy, devices: Sequence[DeviceFacts]) 
         pooling="mean" if config.embeddings and not model.pooled else "",
         prompt_cache_mib=policy.prompt_cache >> 20,
         projector=config.projectors[0] if config.projectors else None,
+        projector_on_gpu=projector_on_gpu,
+        image_min_tokens=model.image_min_tokens,
+        fit_margin=model.projector_size + GIB if config.projectors and projector_on_gpu and config.num_gpu < 0 else 0,
         adapters=config.adapters,
         draft=config.draft,
+        draft_kind=model.draft_kind,
         draft_num_predict=config.draft_num_predict,
         visible_devices=placement.gpus,
     )
+
+
+def _projector_on_gpu(runner: Runner, gpus: Sequence[DeviceFacts]) -> bool:
+    """Whether images are encoded on a GPU: where all layers are there too, and each GPU has room for it.
+
+    One image that does not fit ends the whole process: on the CPU it is slow, and nothing worse.
+    """
+    layers = runner.config.num_gpu
+    if not gpus or 0 <= layers <= runner.model.layers:
+        return False
+    return all(min(gpu.reported_free, gpu.total) >= runner.model.projector_size + GIB for gpu in gpus)

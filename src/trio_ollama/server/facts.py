@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from trio_ollama.models.errors import InvalidGgufError
 from trio_ollama.models.gguf import read_metadata
@@ -14,6 +15,15 @@ from trio_ollama.scheduler import ModelFacts, Shape
 from trio_ollama.server.shape import projector_size, shape
 
 __all__ = ["model_facts"]
+
+_INLINE_VISION: Final = frozenset(
+    ("gemma3", "gemma4", "qwen35", "qwen35moe", "qwen25vl", "qwen3vl", "qwen3vlmoe", "mistral3")
+    + ("deepseekocr", "glmocr", "llama4", "nemotron_h_omni")
+)
+"""Architectures whose weights may bring their image encoder."""
+_MANY_TOKENS: Final = frozenset(("qwen2vl", "qwen25vl", "qwen3vl", "qwen3vlmoe"))
+"""These read poorly what takes fewer than `_IMAGE_TOKENS`."""
+_IMAGE_TOKENS: Final = 1024
 
 
 def model_facts(model: Model, metadata: Metadata, capabilities: Collection[str]) -> ModelFacts:
@@ -42,10 +52,12 @@ def model_facts(model: Model, metadata: Metadata, capabilities: Collection[str])
         completion="completion" in capabilities,
         vision="vision" in capabilities,
         pooled=metadata.arch_key("pooling_type") in metadata.values,
-        projectors=tuple(map(str, model.projectors)),
+        projectors=_projectors(model, metadata),
         projector_size=sum(path.stat().st_size for path in model.projectors),
         adapters=tuple(map(str, model.adapters)),
         draft=str(model.draft) if model.draft else None,
+        draft_kind=_draft_kind(model, metadata),
+        image_min_tokens=_IMAGE_TOKENS if metadata.architecture in _MANY_TOKENS else 0,
         shape=_whole_shape(model, metadata),
     )
 
@@ -58,6 +70,35 @@ def _whole_shape(model: Model, metadata: Metadata) -> Shape:
         adapters=sum(path.stat().st_size for path in model.adapters),
         draft=_draft(model.draft) if model.draft else None,
     )
+
+
+def _projectors(model: Model, metadata: Metadata) -> tuple[str, ...]:
+    """The image encoders, of which the runner takes the first; one inside the weights is no file of its own."""
+    if not model.projectors and metadata.inline_vision and metadata.architecture in _INLINE_VISION:
+        return (str(model.weights_path),)
+    return tuple(map(str, model.projectors))
+
+
+def _draft_kind(model: Model, metadata: Metadata) -> str:
+    """How tokens are drafted: by a model beside this one, or by heads of its own.
+
+    **DIFF**: upstream takes every model beside this one for such heads; a small model of the usual kind is none.
+    """
+    if model.draft is None:
+        return "mtp" if _has_heads(metadata) else ""
+    try:
+        draft = read_metadata(model.draft)
+    except InvalidGgufError:  # the load will say so
+        return "simple"
+    if draft.architecture == "dflash":
+        return "dflash"
+    return "mtp" if _has_heads(draft) else "simple"
+
+
+def _has_heads(metadata: Metadata) -> bool:
+    if metadata.integer(metadata.arch_key("nextn_predict_layers")) > 0:
+        return True
+    return metadata.inline_draft and metadata.architecture in ("qwen35", "qwen35moe")
 
 
 def _projector(path: Path) -> int:

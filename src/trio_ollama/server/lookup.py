@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from trio_ollama.models.capabilities import capabilities
-from trio_ollama.models.errors import BrokenModelError, InvalidNameError, ModelNotFoundError
+from trio_ollama.models.errors import BrokenModelError, InvalidGgufError, InvalidNameError, ModelNotFoundError
+from trio_ollama.models.metadata import Metadata
 from trio_ollama.models.model import Model
 from trio_ollama.models.names import ModelName, Source, split_source
 from trio_ollama.server.errors import ApiError
@@ -92,8 +93,18 @@ def _read(services: Services, model: Model, given: str) -> Target:
     if model.weights_digest is None or model.weights_path is None:
         raise BrokenModelError(f"model '{model.name.short}' has no weights")
     metadata = services.metadata.get(model.weights_digest, model.weights_path)
-    able = frozenset(capabilities(model, metadata))
+    able = frozenset(capabilities(model, metadata, _projector(services, model)))
     return Target(model, metadata, able, model_facts(model, metadata, able), given)
+
+
+def _projector(services: Services, model: Model) -> Metadata | None:
+    """The header of the encoder that is used; None without one, or if it is damaged: the load will say so."""
+    if not model.projectors:
+        return None
+    try:
+        return services.metadata.get(model.projector_digests[0], model.projectors[0])
+    except InvalidGgufError:
+        return None
 
 
 async def _find(services: Services, given: str, words: Words, use: Callable[[ModelName], T]) -> T:

@@ -158,7 +158,8 @@ async def test_the_models_system_text_and_messages(daemon: Daemon, add_model: Ad
     assert daemon.scheduler.calls[1][1]["messages"] == [*stored, other, USER]
 
 
-async def test_all_that_a_message_can_hold(daemon: Daemon) -> None:
+async def test_all_that_a_message_can_hold(daemon: Daemon, add_model: AddModel) -> None:
+    add_model("sensible", capabilities=("vision", "audio"))
     png = b"\x89PNG\r\n\x1a\n" + bytes(8)
     wav = b"RIFF\0\0\0\0WAVE"
     call = {"id": "c1", "function": {"index": 0, "name": "weather", "arguments": {"b": 1, "a": [2]}}}
@@ -167,7 +168,7 @@ async def test_all_that_a_message_can_hold(daemon: Daemon) -> None:
         {"role": "assistant", "content": "", "thinking": "hm", "tool_calls": [call]},
         {"role": "tool", "content": "rain", "tool_name": "weather", "tool_call_id": "c1"},
     ]
-    await daemon.post("/api/chat", CHAT | {"messages": messages})
+    await daemon.post("/api/chat", CHAT | {"model": "sensible", "messages": messages})
     user, assistant, tool = daemon.scheduler.calls[0][1]["messages"]
     url = "data:image/png;base64," + base64.b64encode(png).decode()
     assert user["content"] == [

@@ -13,10 +13,13 @@ from trio_ollama.runners.llama_server import probe
 from trio_ollama.runners.llama_server.devices import embedded_devices
 from trio_ollama.runners.llama_server.endpoint import Endpoint
 
-__all__ = ["LOG_VERBOSITY", "Embedded", "batch", "parameters"]
+__all__ = ["LOG_VERBOSITY", "Embedded", "batch", "drafts", "parameters"]
 
 LOG_VERBOSITY = 4
 """The lowest level at which llama.cpp tells of its buffers and slots."""
+
+MAX_DEVICES = 16
+"""llama.cpp's, for lists with a number for each device."""
 
 Enum = dict[str, str]
 
@@ -85,21 +88,36 @@ def parameters(spec: LaunchSpec, endpoint: Endpoint) -> dict[str, Any]:
     if spec.pooling:
         values["pooling_type"] = _enum("llama_pooling_type", spec.pooling.upper())
     if spec.projector:
-        values |= {"mmproj.path": spec.projector, "mmproj_use_gpu": spec.gpu_layers != 0}
+        values |= {"mmproj.path": spec.projector, "mmproj_use_gpu": spec.projector_on_gpu}
+        if spec.image_min_tokens:
+            values["image_min_tokens"] = spec.image_min_tokens
+    if spec.fit_margin:
+        values["fit_params_target"] = [spec.fit_margin] * MAX_DEVICES
     if spec.adapters:
         values["lora_adapters"] = [{"adapter": path} for path in spec.adapters]
-    if spec.draft and spec.draft_num_predict > 0:
-        values |= {
-            "speculative.draft.mparams.path": spec.draft,
-            "speculative.draft.n_max": spec.draft_num_predict,
-            "speculative.types": [{"enum": "common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE"}],
-        }
+    return values | _draft(spec)
+
+
+def _draft(spec: LaunchSpec) -> dict[str, Any]:
+    if not drafts(spec):
+        return {}
+    kind = f"common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_{spec.draft_kind.upper()}"
+    values: dict[str, Any] = {"speculative.types": [{"enum": kind}], "speculative.draft.n_max": spec.draft_num_predict}
+    if spec.draft:
+        values["speculative.draft.mparams.path"] = spec.draft
+    if spec.draft_kind == "mtp":
+        values["speculative.draft.backend_sampling"] = True
     return values
 
 
 def batch(spec: LaunchSpec) -> int:
     """Tokens of one batch; 0 leaves it to llama.cpp. One input of an embedding has to fit into one batch."""
     return min(spec.num_batch, spec.num_ctx * spec.parallel) if spec.embeddings else spec.num_batch
+
+
+def drafts(spec: LaunchSpec) -> bool:
+    """Whether somebody proposes tokens for the model to check."""
+    return bool(spec.draft_kind) and spec.draft_num_predict > 0
 
 
 def _flash_attention(choice: str) -> Enum:

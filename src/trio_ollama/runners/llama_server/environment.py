@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trio_ollama.runners.contract import LaunchSpec
+from trio_ollama.runners.contract import MEDIA_MARKER, LaunchSpec
 from trio_ollama.runners.llama_server.endpoint import Endpoint
 
 __all__ = ["MARK", "child_environment", "scrubbed"]
@@ -20,6 +20,7 @@ def child_environment(
     child = scrubbed(environ)
     child["GGML_NO_BACKTRACE"] = "1"  # an aborting child would otherwise spend more than a second on it
     child[MARK] = directory
+    child["LLAMA_MEDIA_MARKER"] = MEDIA_MARKER
     if endpoint.key is not None:
         child["LLAMA_API_KEY"] = endpoint.key
     if spec.visible_devices is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from trio_ollama.hardware.contract import RunnerDevice
 from trio_ollama.runners.contract import LaunchSpec
 from trio_ollama.runners.llama_server.devices import listed_devices
-from trio_ollama.runners.llama_server.embedded import LOG_VERBOSITY, batch
+from trio_ollama.runners.llama_server.embedded import LOG_VERBOSITY, batch, drafts
 from trio_ollama.runners.llama_server.endpoint import Endpoint
 
 __all__ = ["External", "flags"]
@@ -53,10 +53,16 @@ def flags(spec: LaunchSpec, endpoint: Endpoint) -> list[str]:
     line += ["--log-verbosity", str(LOG_VERBOSITY), "--no-log-prefix", "--no-log-timestamps"]
     if spec.projector:
         line += ["--mmproj", spec.projector]
-        if spec.gpu_layers == 0:
+        if not spec.projector_on_gpu:
             line.append("--no-mmproj-offload")
-    if spec.draft and spec.draft_num_predict > 0:
-        line += ["--spec-draft-model", spec.draft, "--spec-draft-n-max", str(spec.draft_num_predict)]
+    if drafts(spec):
+        line += ["--spec-type", f"draft-{spec.draft_kind}", "--spec-draft-n-max", str(spec.draft_num_predict)]
+        if spec.draft_kind == "mtp":
+            line.append("--spec-draft-backend-sampling")
+        if spec.draft:
+            line += ["--spec-draft-model", spec.draft]
+    if spec.projector and spec.image_min_tokens:
+        line += ["--image-min-tokens", str(spec.image_min_tokens)]
     for path in spec.adapters:
         line += ["--lora", path]
     if spec.direct_io:
@@ -74,6 +80,8 @@ def flags(spec: LaunchSpec, endpoint: Endpoint) -> list[str]:
         line += ["-b", str(size), "-ub", str(size)]
     if spec.gpu_layers >= 0:
         line += ["-ngl", str(spec.gpu_layers)]
+    if spec.fit_margin:
+        line += ["--fit-target", str(-(-spec.fit_margin >> 20))]
     if spec.num_thread > 0:
         line += ["-t", str(spec.num_thread)]
     if spec.main_gpu is not None:

@@ -135,6 +135,9 @@ class ModelFacts:
     projector_size: int = 0
     adapters: tuple[str, ...] = ()
     draft: str | None = None
+    draft_kind: str = ""
+    """As in `LaunchSpec`; without a `draft` of its own the model can draft for itself."""
+    image_min_tokens: int = 0
     shape: Shape | None = None
     """None: only upstream's formula can tell what it takes."""
     observed: tuple[Observation, ...] = ()

@@ -14,6 +14,7 @@ from trio_ollama.runners.contract import RunnerRefusedError
 from trio_ollama.scheduler import Lease
 from trio_ollama.server.demand import demand
 from trio_ollama.server.errors import ApiError
+from trio_ollama.server.inference.attachments import readable
 from trio_ollama.server.inference.completion import open_cut, tokenize
 from trio_ollama.server.inference.events import Done
 from trio_ollama.server.inference.generation import Clock, Generation, acquire, overflows
@@ -74,7 +75,8 @@ async def open_chat(
     services: Services, stack: AsyncExitStack, wish: Wish, messages: Sequence[Message], clock: Clock
 ) -> Generation:
     """Start the answer to `messages` (already assembled). Raises what describes itself as an HTTP status."""
-    target, messages = wish.target, _remembered(wish, messages)
+    target = wish.target
+    messages = await readable(services, target, _remembered(wish, messages))
     wanted = demand(services, target, wish.options, keep_alive=wish.keep_alive, shift=wish.shift)
     lease = await acquire(services, stack, wanted, clock)
     logger.debug("%s: prompt by the model file's own template; can do %s", lease.model, ", ".join(target.capabilities))
@@ -87,7 +89,8 @@ async def open_chat(
             raise
         refusal = error
     kept = await _fit(lease, body, messages)
-    if wish.cut_prompt and await _tokens(lease, kept, _template_part(body)) >= lease.context:
+    seen = any(message.images for message in kept)  # a prompt in which an image is cut in half cannot be made
+    if wish.cut_prompt and not seen and await _tokens(lease, kept, _template_part(body)) >= lease.context:
         prompt = await _render(lease, kept, _template_part(body))
         return await open_cut(stack, lease, wish, prompt, clock)
     if len(kept) == len(messages):
@@ -104,9 +107,9 @@ async def count_prompt(
     Raises what describes itself as an HTTP status. An image counts as where a conversation is cut: how many tokens it
     really takes is known when it has been seen.
     """
+    messages = await readable(services, wish.target, _remembered(wish, messages))
     wanted = demand(services, wish.target, wish.options, keep_alive=wish.keep_alive, shift=wish.shift, slot=False)
     lease = await acquire(services, stack, wanted, clock)
-    messages = _remembered(wish, messages)
     try:
         count = await _tokens(lease, messages, _template_part(chat_body(wish, messages, lease.context)))
     except Exception as error:

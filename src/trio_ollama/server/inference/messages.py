@@ -11,7 +11,7 @@ import msgspec
 
 from trio_ollama.models.model import Model
 
-__all__ = ["Function", "Message", "ToolCallRequest", "assemble", "drop_old_thinking", "to_runner"]
+__all__ = ["Function", "Message", "ToolCallRequest", "assemble", "drop_old_thinking", "kind_of", "to_runner"]
 
 
 class Function(msgspec.Struct):
@@ -91,12 +91,20 @@ def to_runner(message: Message) -> dict[str, Any]:
     return result
 
 
+def kind_of(data: bytes) -> str:
+    """What an attachment is, by its first bytes: `png`, `jpeg`, `gif`, `bmp`, `webp`, `wav`, `mp3`, or empty."""
+    for kind, start in (("png", b"\x89PNG"), ("jpeg", b"\xff\xd8\xff"), ("gif", b"GIF8"), ("bmp", b"BM")):
+        if data.startswith(start):
+            return kind
+    if data.startswith(b"RIFF"):
+        return {b"WAVE": "wav", b"WEBP": "webp"}.get(data[8:12], "")
+    # Frames of MP3 begin with eleven bits that are set; the next but two tell the layer, and 0 is none.
+    frame = len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0 and data[1] & 0x06
+    return "mp3" if data.startswith(b"ID3") or frame else ""
+
+
 def _attachment(data: bytes) -> dict[str, Any]:
-    """An image or a sound; what it is stands in its first bytes."""
-    text = base64.b64encode(data).decode()
-    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
-        return {"type": "input_audio", "input_audio": {"data": text, "format": "wav"}}
-    if data[:3] == b"ID3" or (len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0 and data[1] & 0x06):
-        return {"type": "input_audio", "input_audio": {"data": text, "format": "mp3"}}
-    kind = "jpeg" if data[:2] == b"\xff\xd8" else "webp" if data[8:12] == b"WEBP" else "png"
-    return {"type": "image_url", "image_url": {"url": f"data:image/{kind};base64,{text}"}}
+    kind, text = kind_of(data), base64.b64encode(data).decode()
+    if kind in ("wav", "mp3"):
+        return {"type": "input_audio", "input_audio": {"data": text, "format": kind}}
+    return {"type": "image_url", "image_url": {"url": f"data:image/{kind or 'png'};base64,{text}"}}

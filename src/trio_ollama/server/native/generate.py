@@ -80,7 +80,7 @@ async def generate() -> Response:
         await load(at, request_stack(), wish, clock)
         return json_reply(encoder.short("load"))
     if body.raw:
-        generation = await open_completion(at, request_stack(), wish, body.prompt, clock)
+        generation = await open_completion(at, request_stack(), wish, body.prompt, clock, body.images)
     else:
         check_template(target)
         for name in ("template", "suffix", "context"):
