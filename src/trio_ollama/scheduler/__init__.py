@@ -18,7 +18,7 @@ from .feedback import Feedback
 from .lease import Lease
 from .limits import Limits
 from .scheduler import Scheduler
-from .views import RunnerView
+from .views import RequestView, RunnerView
 
 __all__ = [
     "FOREVER",
@@ -37,6 +37,7 @@ __all__ = [
     "Policy",
     "PredecessorStuckError",
     "QueueFullError",
+    "RequestView",
     "RunnerView",
     "Scheduler",
     "SchedulingError",

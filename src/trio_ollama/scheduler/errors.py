@@ -67,7 +67,9 @@ class PredecessorStuckError(SchedulingError):
 
 
 class ForcedStopError(RunnerError):
-    """The runner was stopped under this request."""
+    """The runner was stopped under this request: no fault of the request's, and none of the runner's."""
+
+    status: ClassVar[int] = 503
 
 
 def refusal(because: Because, facts: str, model: str) -> Exception:
@@ -77,6 +79,8 @@ def refusal(because: Because, facts: str, model: str) -> Exception:
             return QueueFullError()
         case Because.SHUTTING_DOWN:
             return ShuttingDownError()
+        case Because.FORCED:
+            return ForcedStopError(facts)
         case Because.NEVER_FITS:
             needed, there = (human_bytes(int(amount)) for amount in facts.split())
             return NeverFitsError(f"model requires more system memory ({needed}) than is available ({there})")

@@ -41,6 +41,11 @@ class Lease:
         return self._ticket.demand.model.name
 
     @property
+    def seq(self) -> int:
+        """The request's number in the scheduler's log."""
+        return self._ticket.seq
+
+    @property
     def generation(self) -> int:
         return self._supervisor.gen
 
@@ -65,8 +70,15 @@ class Lease:
 
     @property
     def lost(self) -> Exception | None:
-        """Why the runner is gone under this lease, or None."""
+        """Why the runner is gone under this lease, or it was abandoned; None while it is good."""
         return self._ticket.error
+
+    def abandon(self, error: Exception) -> None:
+        """Nobody wants its answer any more: whoever waits for the runner, or asks it for more, gets `error`.
+
+        It is still to be released.
+        """
+        self._ticket.fail(error, taken=True)
 
     def release(self) -> None:
         """Give the runner back. A slot whose call the child may still work for is confirmed by the supervisor."""

@@ -35,7 +35,7 @@ from .lease import Lease
 from .limits import Limits
 from .supervisor import Supervisor
 from .tickets import Ticket
-from .views import Holding, RunnerView
+from .views import Holding, RequestView, RunnerView
 
 __all__ = ["Scheduler", "log_event"]
 
@@ -97,8 +97,8 @@ class Scheduler:
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    async def acquire(self, demand: Demand) -> Lease:
-        """A lease on a ready runner for `demand`, with a slot if it asks for one.
+    async def acquire(self, demand: Demand, asker: object = None) -> Lease:
+        """A lease on a ready runner for `demand`, with a slot if it asks for one. `asker` comes back in `requests`.
 
         Cancel-safe: cancelled at any point it holds nothing, one step later. Raises a `SchedulingError`, or
         `LoadFailedError` with the runner's reason.
@@ -107,7 +107,7 @@ class Scheduler:
         if self.fleet.closing:
             raise ShuttingDownError
         demand = self.feedback.informed(demand)
-        ticket = Ticket(demand)
+        ticket = Ticket(demand, asker)
         if self.fleet.can_grant(demand) or self._figures_are_fresh():
             self.step(partial(self._announce, ticket))
         else:
@@ -138,6 +138,16 @@ class Scheduler:
         self.step(stop)
         return found
 
+    def force_stop(self, key: str) -> tuple[RunnerView, ...]:
+        """End the processes of a model key now; their leases, and whoever waits for a load, get an error (I04).
+
+        Returns what was there, as it was before. Requests that wait for a runner yet to come go on waiting.
+        """
+        found = self.runners_of(key)
+        for view in found:
+            self.kill(view.gen, Because.FORCED, "the model was stopped")
+        return found
+
     def kill(self, gen: int, because: Because, error: str) -> None:
         """End a generation now; its leases get `error`."""
         self.step(lambda now: self.fleet.kill(gen, because, error, now))
@@ -155,6 +165,22 @@ class Scheduler:
             for runner in self.fleet.runners.values()
             if runner.state in (State.READY, State.DRAINING)
         )
+
+    def runners_of(self, key: str) -> tuple[RunnerView, ...]:
+        """The runners of a model key that have a process, or are about to: also those that load or end."""
+        now = self._now()
+        return tuple(
+            RunnerView.of(runner, now)
+            for runner in self.fleet.runners.values()
+            if runner.key == key and runner.state in ALIVE
+        )
+
+    def requests(self) -> tuple[RequestView, ...]:
+        """Who waits for what and who uses which runner at this moment, in order of arrival; immutable (I20)."""
+        positions = {seq: position for position, seq in enumerate(self.fleet.waiters, 1)}
+        tickets = (*(self._tickets[seq] for seq in sorted(self._tickets)), *self._unannounced)
+        views = (RequestView.of(self.fleet, ticket, positions) for ticket in tickets)
+        return tuple(view for view in views if view is not None)
 
     def recent(self) -> tuple[Event, ...]:
         """The last decisions and what came of them, oldest first; at most `REMEMBERED`."""

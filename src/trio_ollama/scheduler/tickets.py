@@ -18,8 +18,10 @@ Arguments = TypeVarTuple("Arguments")
 class Ticket:
     """Filled by the scheduler in synchronous steps; `settled` is set once there is an outcome to return with."""
 
-    def __init__(self, demand: Demand) -> None:
+    def __init__(self, demand: Demand, asker: object = None) -> None:
         self.demand = demand
+        self.asker = asker
+        """Whose it is; handed back in the scheduler's views."""
         self.seq = 0
         """0: not announced to the fleet yet."""
         self.gen: int | None = None

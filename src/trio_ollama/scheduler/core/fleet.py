@@ -158,7 +158,7 @@ class Fleet:
             return False
         runner = self.runners[gen]
         lease = runner.leases[seq]
-        lease.wants_slot = True
+        lease.wants_slot, lease.since = True, now
         runner.slot_queue.append(seq)
         self._hand_out_slots(runner)
         return True
@@ -428,6 +428,7 @@ class Fleet:
         if waiter.wait is None or waiter.wait.because is not wait.because:
             name = waiter.demand.model.name
             self._publish(ev.RequestWaits(self.now, name, waiter.seq, wait.because, wait.by, wait.resource, wait.bytes))
+            waiter.since = self.now
         waiter.wait = wait
         waiter.behind = wait.by if wait.because is Because.BEHIND_OWN_MODEL else None
         if wait.because is Because.MEASURING:
@@ -441,7 +442,7 @@ class Fleet:
     def _grant(self, grant: Grant) -> None:
         waiter, runner = self._remove(grant.seq), self.runners[grant.gen]
         demand = waiter.demand
-        runner.leases[grant.seq] = Lease(grant.seq, demand, wants_slot=demand.slot)
+        runner.leases[grant.seq] = Lease(grant.seq, demand, wants_slot=demand.slot, since=self.now)
         runner.served += 1
         self._leases[grant.seq] = grant.gen
         if demand.keep_alive is not None:
@@ -605,7 +606,8 @@ class Fleet:
     def _hand_out_slots(self, runner: Runner) -> None:
         while runner.slot_queue and runner.held_slots < runner.slots:
             seq = runner.slot_queue.popleft()
-            runner.leases[seq].holds_slot = True
+            lease = runner.leases[seq]
+            lease.holds_slot, lease.since = True, self.now
             runner.held_slots += 1
             self._emit(SlotGranted(seq))
 
@@ -636,9 +638,10 @@ class Fleet:
         ]
         self.oom_retries.pop(runner.key, None)
         self._publish(ev.LoadFailed(self.now, runner.model.name, runner.gen, error, len(failed)))
+        because = Because.FORCED if runner.drain_because is Because.FORCED else Because.LOAD_FAILED
         for seq in failed:
             self._remove(seq)
-            self._emit(Refused(seq, Because.LOAD_FAILED, error))
+            self._emit(Refused(seq, because, error))
 
     def _lose_leases(self, runner: Runner, because: Because | None, error: str) -> None:
         for seq in runner.leases:

@@ -22,6 +22,8 @@ class Lease:
     demand: Demand
     wants_slot: bool
     holds_slot: bool = False
+    since: int = 0
+    """When it was granted, or wanted or got a slot, whichever was last; for people."""
 
 
 @dataclass(slots=True, eq=False)
@@ -119,6 +121,8 @@ class Waiter:
     """Generations it wants gone; goes with it (planner, row 3)."""
     wait: Wait | None = None
     """The last published reason for waiting."""
+    since: int = 0
+    """Since when that is the reason; for people."""
     behind: int | None = None
     """The earlier waiter for the same model that it stands behind, if that is all it waits for."""
     key: str = field(init=False)
