@@ -17,8 +17,20 @@ from trio_ollama.server.shape import projector_size, shape
 __all__ = ["model_facts"]
 
 _INLINE_VISION: Final = frozenset(
-    ("gemma3", "gemma4", "qwen35", "qwen35moe", "qwen25vl", "qwen3vl", "qwen3vlmoe", "mistral3")
-    + ("deepseekocr", "glmocr", "llama4", "nemotron_h_omni")
+    {
+        "gemma3",
+        "gemma4",
+        "qwen35",
+        "qwen35moe",
+        "qwen25vl",
+        "qwen3vl",
+        "qwen3vlmoe",
+        "mistral3",
+        "deepseekocr",
+        "glmocr",
+        "llama4",
+        "nemotron_h_omni",
+    }
 )
 """Architectures whose weights may bring their image encoder."""
 _MANY_TOKENS: Final = frozenset(("qwen2vl", "qwen25vl", "qwen3vl", "qwen3vlmoe"))
