@@ -14,7 +14,7 @@ from trio_ollama.templates import Tags, ThinkingSplitter, ToolCallParser
 from trio_ollama.templates.tool_calls import MAX_CALLS_TEXT
 
 TAGS = Tags("<think>", "</think>")
-TOOLS = ("get", "get_weather", "say")
+TOOLS = ("get", "get_weather", "say", "say-it")
 
 
 def split(pieces: Iterable[str], *, inside: bool = False) -> tuple[str, str]:
@@ -111,6 +111,7 @@ TWICE = [*ONCE, (1, "get_weather", ROME)]
         # The first known name there is, and of two at one place the longer one.
         ('<call>{"tool": "get_weather", "arguments": {"x": "say"}}', "", [(0, "get_weather", {"x": "say"})]),
         ('<call>{"tool": "get", "arguments": {}}', "", [(0, "get", {})]),
+        ('<call>say-it{"a": 1}', "", [(0, "say-it", {"a": 1})]),
         # What calls nothing is content in the end, unless something else is called.
         ("no call", "no call", []),
         ("a <cal b", "a <cal b", []),

@@ -33,6 +33,7 @@ RENDERED: Final[tuple[tuple[str, str], ...]] = (
     ("", ""),
     ("a\r\n b", "a\r\n b"),
     ("a {{- .n -}} \n b", "a3b"),
+    ("{{.n \t\n -}} b", "3b"),
     ("a {{- 3}}", "a3"),
     ("a {{-3}}", "a -3"),
     ("a\u00a0{{- .n}}", "a\u00a03"),
@@ -227,6 +228,11 @@ def test_dates_are_those_of_the_day_given() -> None:
         ('{{define "a"}}{{template "a"}}{{end}}{{template "a"}}', "the template goes more than 96 levels deep"),
         (
             "{{$x := `aaaaaaaaaaaaaaaa`}}{{range 40}}{{$x = print $x $x}}{{end}}",
+            "the template's functions handle more than 16777216 characters",
+        ),
+        ("{{range 100000}}{{len $.text}}{{end}}", "the template's functions handle more than 16777216 characters"),
+        (
+            '{{range 100000}}{{$x := printf "%1000d" 1}}{{end}}',
             "the template's functions handle more than 16777216 characters",
         ),
         ("{{range 1000000}}{{$x := json $}}{{end}}", "the template's functions handle more than 16777216 characters"),

@@ -52,6 +52,11 @@ def in_messages(body: str) -> str:
             Tags("<t>", "</t>"),
         ),
         (in_messages("x{{ with .Thinking }}<t>{{ . }}</t>{{ end }}y"), Tags("<t>", "</t>")),
+        (
+            in_messages("{{ if 0 }}<a>{{ .Thinking }}</a>{{ end }}{{ if 1 }}<b>{{ .Thinking }}</b>{{ end }}"),
+            Tags("<b>", "</b>"),
+        ),
+        ("{{ range .Tools }}<t>{{ .Thinking }}</t>{{ end }}", None),
         # A condition tells nothing, and neither does a place outside of the messages, or with a blank at one end.
         (in_messages("a{{ if .Thinking }}{{ end }}b"), None),
         ("<t>{{ .Thinking }}</t>", None),

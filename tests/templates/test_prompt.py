@@ -198,6 +198,7 @@ def test_without_messages_nothing_is_lost_between_neighbours_of_one_role() -> No
         ("{{ .Prompt }}:", "Hi:HelloBye:"),
         ("{{ .Prompt }}{{ if .Response }}={{ .Response }};{{ end }}!", "Hi=Hello;!Bye"),
         ("{{ .Prompt }}{{ if .Prompt }}[{{ .Response }}]{{ else }}x{{ end }}y", "Hi[Hello]yBye["),
+        ("{{ .Prompt }}{{ if .Response }}{{ .Response }}{{ else }}x{{ end }}y", "HiHelloyBye"),
         ('{{ .Prompt }}{{ .Response | printf "<%s>" }}!', "Hi<Hello>!Bye<>"),
         ("{{ if .Response }}a{{ end }}{{ .Prompt }}{{ .Response }}b", "aHiHellobBye"),
     ],

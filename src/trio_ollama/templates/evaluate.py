@@ -177,7 +177,7 @@ class _Run:
         for key, element in self.elements(node.pipeline, value):
             self.step()
             ran = True
-            self.bind(node.pipeline, key, element, known)
+            self.bind(node.pipeline, key, element)
             jump = self.walk(node.body, element)
             del self.variables[known:]
             if jump is _Jump.BREAK:
@@ -199,16 +199,14 @@ class _Run:
         self.line = pipeline.line
         self.fail(reason)
 
-    def bind(self, pipeline: Pipeline, key: Value, element: Value, known: int) -> None:
-        """Give the loop's variables their values of this round."""
+    def bind(self, pipeline: Pipeline, key: Value, element: Value) -> None:
+        """Give the loop's variables their values of this round. They hide those that the pipeline itself has set."""
         names = pipeline.variables
-        values = (key, element) if len(names) > 1 else (element,)
-        if pipeline.assigns:
-            for name, value in zip(names, values, strict=False):
+        for name, value in zip(names, (key, element) if len(names) > 1 else (element,), strict=False):
+            if pipeline.assigns:
                 self.assign(name, value)
-        else:
-            # The pipeline has declared them just below; in the loop they stand for its elements.
-            self.variables[known - len(names) : known] = zip(names, values, strict=False)
+            else:
+                self.variables.append((name, value))
 
     def call(self, node: TemplateCall, dot: Value) -> None:
         self.line = node.line

@@ -150,7 +150,7 @@ class ToolCallParser:
             return None
         named = next((name for name in _values(value, "name") if name in self.tools), None)
         if named is None:
-            found = self.pattern.search(before.replace(self.tag, " ")) or self.pattern.search(text)
+            found = self.pattern.search(before) or self.pattern.search(text)
             if found is None:
                 return None
             named = found[0]
