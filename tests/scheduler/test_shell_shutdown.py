@@ -6,10 +6,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from simulations.explore.sweep import StepTrigger
 from simulations.world import GIB, determinism, open_world
 from simulations.world.behaviour import Behaviour
 from simulations.world.clients import Outcome
+from tests.support.steps import StepTrigger
 from trio_ollama.runners.contract import RunnerError
 from trio_ollama.scheduler import (
     ForcedStopError,
@@ -143,7 +143,7 @@ async def test_a_runner_that_cannot_be_killed_is_stuck_after_g_and_k(autojump_cl
         (stuck,) = [runner for runner in world.scheduler.fleet.runners.values() if runner.stuck]
         assert stuck.reservation["GPU-0"] == 4 * GIB
         assert world.scheduler.snapshot()[0].name == "other"
-        world.process("m").let_go()
+        world.process("m").let_go(Behaviour())
         await trio.sleep(10)
         again = world.client("m")
         await world.quiesce()
