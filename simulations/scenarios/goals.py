@@ -212,6 +212,10 @@ class _Scan:
                     self._released.add((event.at, event.model))
             case ev.LeaseLost(gen=gen):
                 self._lost.add((event.at, gen))
+                if "did not let go" in event.error:
+                    yield Goal.HUNG_SLOT
+                elif "no answer" in event.error:
+                    yield Goal.HUNG_CALL
             case ev.DrainStarted():
                 yield from self._drain(event)
             case _:
@@ -314,8 +318,8 @@ class _Scan:
                     yield Goal.STOPPED_BUSY if event.leases else Goal.STOPPED_IDLE
             case Because.RUNTIME_OOM:
                 yield Goal.OOM_RUNNING
-            case Because.HUNG:
-                yield Goal.HUNG_CALL if event.leases else Goal.HUNG_SLOT
+            case Because.HUNG if not event.leases:  # else its leases tell why
+                yield Goal.HUNG_SLOT
             case Because.FAULT:
                 yield Goal.FAULT
 

@@ -285,12 +285,13 @@ def _memory(draw: _Draw) -> None:
     draw.bad = MEMORY
     draw.contexts = draw.random.choice(((None,), (None, 65536, 2048)))
     draw.automatic = draw.random.choice(((4096,), (32768, 262144)))
-    draw.leave = draw.random.choice((0.0, 0.5))
+    draw.slow, draw.leave, draw.patience = 0.4, 0.6, draw.random.choice((1.0, 3.0))
+    draw.gap = draw.random.choice((0.1, 0.5))
     draw.faults += [(What.OUT_OF_MEMORY, 2), (What.FOREIGN, 3)]
 
 
 def _stubborn(draw: _Draw) -> None:
-    draw.bad = STUBBORN
+    draw.bad = draw.random.choice((STUBBORN, STUBBORN, ("keeps slots", "hangs")))
     draw.limits = draw.random.choice((QUICK, Limits()))
     draw.usual = replace(draw.usual, prompt_time=0.3, token_time=0.4, load_time=draw.random.choice((0.5, 2.0)))
     draw.longest = 8
