@@ -56,7 +56,7 @@ async def test_a_busy_one_is_not_the_one_that_goes(start_gpu_daemon: StartGpuDae
     daemon = start_gpu_daemon()
     await daemon.served("one")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: daemon.served("two", options={"num_predict": 1_900}))
+        nursery.start_soon(lambda: daemon.served("two", within=3 * SOON, options={"num_predict": 1_000}))
         await daemon.said.wait_for("init sampler", within=SOON, count=2)
         await daemon.served("three")
         assert daemon.visible()[2] == daemon.visible()[0]

@@ -73,7 +73,7 @@ async def test_the_runner_of_a_lost_gpu_dies(start_gpu_daemon: StartGpuDaemon) -
     answers: list[tuple[int, Any]] = []
 
     async def long(model: str) -> None:
-        answers.append(await daemon.generate(model, options={"num_predict": 1_500}, within=3 * SOON))
+        answers.append(await daemon.generate(model, options={"num_predict": 1_000}, within=3 * SOON))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(long, "one")
