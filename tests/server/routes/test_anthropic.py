@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Any
 
 import pytest
 
 from tests.support.fake_scheduler import chat_end, chat_events
+from tests.support.pictures import PNG
 from trio_ollama.runners.contract import RunnerDiedError
 from trio_ollama.scheduler import QueueFullError
 
-from .conftest import Daemon
+from .conftest import AddModel, Daemon
 
 PATH = "/v1/messages"
 CHAT: dict[str, Any] = {"model": "tiny", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
@@ -199,11 +201,12 @@ async def test_count_tokens(daemon: Daemon) -> None:
     assert demand.keep_alive is None
 
 
-async def test_an_image_counts(daemon: Daemon) -> None:
+async def test_an_image_counts(daemon: Daemon, add_model: AddModel) -> None:
+    add_model("seer", capabilities=("vision",))
     renders(daemon)
-    source = {"type": "base64", "media_type": "image/png", "data": "iVBORw=="}
+    source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()}
     messages = [{"role": "user", "content": [{"type": "image", "source": source}]}]
-    answer = await daemon.post(f"{PATH}/count_tokens", {"model": "tiny", "messages": messages})
+    answer = await daemon.post(f"{PATH}/count_tokens", {"model": "seer", "messages": messages})
     assert answer.json == {"input_tokens": 1 + 768}
 
 

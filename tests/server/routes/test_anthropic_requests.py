@@ -12,7 +12,7 @@ from .conftest import AddModel, Daemon, nothing_started
 PATH = "/v1/messages"
 USER = {"role": "user", "content": "hi"}
 CHAT: dict[str, Any] = {"model": "tiny", "max_tokens": 9, "messages": [USER]}
-PNG = base64.b64encode(b"\x89PNG").decode()
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(8)).decode()
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 SHOWN = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
 CALL = {"type": "tool_use", "id": "c1", "name": "f", "input": {"x": 1}}
@@ -76,8 +76,9 @@ def tool(content: Any, name: str = "f") -> dict[str, Any]:
         ),
     ],
 )
-async def test_messages(daemon: Daemon, messages: Any, sent: Any) -> None:
-    assert (await daemon.post(PATH, CHAT | {"messages": messages})).status == 200
+async def test_messages(daemon: Daemon, add_model: AddModel, messages: Any, sent: Any) -> None:
+    add_model("seer", capabilities=("vision",))
+    assert (await daemon.post(PATH, CHAT | {"model": "seer", "messages": messages})).status == 200
     assert daemon.scheduler.calls[0][1]["messages"] == sent
 
 

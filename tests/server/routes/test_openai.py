@@ -10,7 +10,7 @@ import pytest
 from tests.support.fake_scheduler import chat_end, chat_events
 from trio_ollama.runners.contract import RunnerDiedError
 
-from .conftest import Daemon, nothing_started
+from .conftest import AddModel, Daemon, nothing_started
 
 PATH = "/v1/chat/completions"
 USER = {"role": "user", "content": "hi"}
@@ -141,15 +141,16 @@ async def test_effort(daemon: Daemon, effort: str, arguments: Any, old: bool) ->
     assert daemon.scheduler.calls[0][1]["chat_template_kwargs"] == arguments
 
 
-async def test_messages_in_parts(daemon: Daemon) -> None:
-    png = base64.b64encode(b"\x89PNG").decode()
+async def test_messages_in_parts(daemon: Daemon, add_model: AddModel) -> None:
+    add_model("seer", capabilities=("vision",))
+    png = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(8)).decode()
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
     messages = [
         {"role": "user", "content": [part("one"), {"type": "image_url", "image_url": f"data:image/png;base64,{png}"}]},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "content": "42", "tool_call_id": "c1"},
     ]
-    assert (await daemon.post(PATH, CHAT | {"messages": messages})).status == 200
+    assert (await daemon.post(PATH, CHAT | {"model": "seer", "messages": messages})).status == 200
     text, image, assistant, tool = daemon.scheduler.calls[0][1]["messages"]
     assert text == {"role": "user", "content": "one"}
     assert image["content"] == [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{png}"}}]

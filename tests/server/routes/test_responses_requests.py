@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.fake_scheduler import chat_end, chat_events
+from trio_ollama.runners.contract import RunnerRefusedError
+from trio_ollama.server.openai.responses_input import conversation
+
 from .conftest import AddModel, Daemon, nothing_started
 
 PATH = "/v1/responses"
 ASK: dict[str, Any] = {"model": "tiny", "input": "hi"}
 USER = {"role": "user", "content": "hi"}
-PNG = base64.b64encode(b"\x89PNG").decode()
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(8)).decode()
 URL = f"data:image/png;base64,{PNG}"
 SHOWN = {"type": "image_url", "image_url": {"url": URL}}
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": '{"x": 1}'}
@@ -81,9 +85,37 @@ def text(words: str, kind: str = "input_text") -> dict[str, str]:
         ),
     ],
 )
-async def test_input(daemon: Daemon, given: Any, sent: Any) -> None:
-    assert (await daemon.post(PATH, ASK | {"input": given})).status == 200
+async def test_input(daemon: Daemon, add_model: AddModel, given: Any, sent: Any) -> None:
+    add_model("seer", capabilities=("vision",))
+    assert (await daemon.post(PATH, ASK | {"model": "seer", "input": given})).status == 200
     assert daemon.scheduler.calls[0][1]["messages"] == sent
+
+
+@pytest.mark.parametrize(
+    ("items", "thinking"),
+    [
+        ([REASONING, say("assistant", "yes"), say("assistant", "no")], ["hm", ""]),
+        ([REASONING, CALL, OUTPUT], ["hm", ""]),
+        ([REASONING, USER, say("assistant", "yes")], ["", "hm"]),
+        ([REASONING | {"encrypted_content": "all of it"}, say("assistant", "yes")], ["all of it"]),
+        ([say("assistant", "a"), REASONING, CALL], ["", "hm"]),
+    ],
+)
+def test_thoughts_belong_to_the_assistants_next_message(items: Any, thinking: list[str]) -> None:
+    assert [message.thinking for message in conversation("", items)] == thinking
+
+
+@pytest.mark.parametrize(("change", "status"), [({}, 200), ({"truncation": "disabled"}, 400)])
+async def test_truncation(daemon: Daemon, change: Any, status: int) -> None:
+    """The oldest messages go where the prompt is too long, unless the request forbids it."""
+    too_long = RunnerRefusedError(400, "too long", kind="exceed_context_size_error")
+    daemon.scheduler.script = lambda path, body: (
+        too_long if len(body["messages"]) > 1 else [[*chat_events("a"), chat_end()]]
+    )
+    daemon.scheduler.answers["/apply-template"] = lambda body: {"prompt": "x" * 3_000 * len(body["messages"])}
+    daemon.scheduler.answers["/tokenize"] = lambda body: {"tokens": list(range(len(body["content"])))}
+    answer = await daemon.post(PATH, ASK | {"input": [USER, USER]} | change)
+    assert answer.status == status
 
 
 async def test_instructions_replace_the_models_own(daemon: Daemon, add_model: AddModel) -> None:
