@@ -12,7 +12,7 @@ from simulations.corpus.requirements import answered, failed
 from simulations.scenarios import Fault, Request, Run, Scenario, What, play
 from simulations.world.behaviour import Behaviour
 from simulations.world.world import World
-from trio_ollama.scheduler import Limits
+from trio_ollama.scheduler import Limits, Policy
 from trio_ollama.scheduler.core.events import LoadStarted, RunnerGone
 
 __all__ = ["AIMED", "Aimed"]
@@ -134,6 +134,14 @@ AIMED: Final = (
             models=dict.fromkeys("abcdef", 2.0),
             requests=(*(Request(model=name) for name in "abcde"), Request(model="f", at=30), Request(at=50)),
             faults=(Fault(at=20, what=What.VANISH, target="GPU-1"),),
+        ),
+    ),
+    Aimed(
+        name="the one runner that may be there still serves somebody",
+        scenario=Scenario(
+            policy=Policy(max_models=1),
+            requests=(Request(hold=20), Request(model="b", at=4)),
+            faults=(Fault(at=3, what=What.STOP, target="a"),),
         ),
     ),
     Aimed(

@@ -320,6 +320,7 @@ MUTANTS: Final = (
         old="self.slots - self.held_slots - len(self.slot_queue)",
         new="self.slots - self.held_slots",
         mistake="a newcomer is told that a slot is free which others wait for (I13)",
+        survives="while anybody waits for a slot all of them are held, so that none is free either way",
     ),
     Mutant(
         name="crashes-not-counted",

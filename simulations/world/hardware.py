@@ -36,6 +36,8 @@ class SimulatedHardware:
         self.error: Exception | None = None
         """Raised by queries: a fault that the contract does not know."""
         self.queries = 0
+        self.asked_at = float("-inf")
+        """When the last look began, whatever came of it."""
         self.vanished: set[str] = set()
         """In no report (R65)."""
         self.lost: set[str] = set()
@@ -90,6 +92,7 @@ class SimulatedHardware:
     # -- what the scheduler sees ----------------------------------------------------------------------------------
 
     async def devices(self) -> tuple[DeviceReport, ...] | None:
+        self.asked_at = trio.current_time()
         await self._query()
         if self.failing:
             return None
@@ -109,6 +112,7 @@ class SimulatedHardware:
         )
 
     async def memory(self) -> MemoryReport | None:
+        self.asked_at = trio.current_time()
         await trio.lowlevel.checkpoint()
         if self.memory_failing:
             return None

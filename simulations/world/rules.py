@@ -149,7 +149,9 @@ class Rules:
         world, fleet = self._world, self._world.scheduler.fleet
         if fleet.closing:
             yield f"R68: a load of {load.model} starts although the server is shutting down"
-        counted = sum(runner.counted for runner in fleet.runners.values())
+        if round(world.hardware.asked_at * 1e9) < fleet._changed_at:
+            yield f"R35: a load of {load.model} starts on figures from before the last exit"
+        counted = sum(RANK[runner.state] <= RANK[State.DRAINING] for runner in fleet.runners.values())
         if counted > fleet.model_limit:
             yield f"I14: {counted} runners, {fleet.model_limit} allowed"
         runner = fleet.runners[load.gen]
