@@ -166,12 +166,9 @@ async def test_others_leave_room_for_a_part_only(start_gpu_daemon: StartGpuDaemo
 # -- the end of a process ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "lag",
-    [0, pytest.param(LAG, marks=pytest.mark.xfail(strict=True, reason="R34 is kept for crashes, at the cost of R35"))],
-)
+@pytest.mark.parametrize("lag", [0, LAG])
 async def test_memory_of_a_killed_runner(lag: float, start_gpu_daemon: StartGpuDaemon) -> None:
-    """It should be waited for where the driver is late (R35), and only there (R34)."""
+    """It is waited for where the driver is late (R35), and only there (R34)."""
     daemon = start_gpu_daemon(gpus=[FakeGpu(A, keys={"lag": lag, "lag.taken": 0})])
     await daemon.served("one")
     (runner,) = daemon.children()

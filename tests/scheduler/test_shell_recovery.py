@@ -13,7 +13,7 @@ from simulations.world.behaviour import Behaviour
 from simulations.world.clients import Outcome
 from simulations.world.hardware import SimulatedHardware
 from trio_ollama.scheduler import Limits, Policy
-from trio_ollama.scheduler.core.events import RunnerGone
+from trio_ollama.scheduler.core.events import LoadStarted, RunnerGone
 from trio_ollama.scheduler.core.values import RAM, DeviceFacts
 from trio_ollama.scheduler.recovery import Sighting, came_back, recover, sighting
 
@@ -310,14 +310,25 @@ async def test_memory_that_never_comes_back_holds_a_load_up_for_v(autojump_clock
 
 
 async def test_a_runner_that_crashed_holds_nobody_up(autojump_clock: MockClock) -> None:
-    """R34."""
+    """R34: one look shows that its memory is back."""
+    async with open_world(sizes=BIG) as world:
+        await world.client("big").ended.wait()
+        await trio.sleep(10)
+        world.process("big").crash()
+        await world.rest()
+        assert [event.how for event in world.events if isinstance(event, RunnerGone)] == ["memory back after 0.00 s"]
+
+
+async def test_a_late_driver_is_waited_for_after_a_crash_as_well(autojump_clock: MockClock) -> None:
+    """R35: the next model would be put on the GPU in part, for all its life."""
     async with open_world(sizes=BIG) as world:
         await world.client("big").ended.wait()
         world.hardware.lag = 3.0
         await trio.sleep(10)
         world.process("big").crash()
-        await world.rest()
-        assert [event.how for event in world.events if isinstance(event, RunnerGone)] == ["nothing to recover"]
+        await world.client("large").ended.wait()
+        assert [event.how for event in world.events if isinstance(event, RunnerGone)] == ["memory back after 3.00 s"]
+        assert [event.kind for event in world.events if isinstance(event, LoadStarted)] == ["single", "single"]
 
 
 async def test_models_on_the_cpu_hold_nobody_up(autojump_clock: MockClock) -> None:

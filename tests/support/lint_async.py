@@ -1,4 +1,4 @@
-"""flake8-async on the files with anything asynchronous in them: it takes half a second for each, and most have nothing."""
+"""flake8-async on the files with anything asynchronous in them: each takes half a second, and most have nothing."""
 
 from __future__ import annotations
 

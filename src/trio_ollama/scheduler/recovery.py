@@ -3,7 +3,8 @@
 Drivers report freed memory late. Until it is back, or V has passed, the runner's bytes stay reserved, so that only
 loads that need them wait. Where the driver names the processes on a GPU, the runner's has to be gone from its list,
 too; that also ends waits that free memory alone would not. Skipped where nothing can recover: RAM is free with the
-exit, and a process that was dead before anybody looked has nothing left to give back (R34).
+exit. A process that ended by itself is compared with the last look before its end: the first one after it mostly shows
+that all is back (R34), and a late driver is waited for here, too (R35).
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ async def recover(
     """Wait until every device in `held` (bytes by GPU id) has its memory back; returns how it ended, for people.
 
     `started`, `stopped`: free bytes by GPU id before the process took anything, and before it was stopped; the latter
-    is None if it ended by itself. On a device where `pid` was `seen`, the driver's list of `processes` says when it is
+    is None if there was no process. On a device where `pid` was `seen`, the driver's list of `processes` says when it is
     gone; on all others, and whenever there is no list, free memory has to tell.
     """
     if not held or stopped is None:

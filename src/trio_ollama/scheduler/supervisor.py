@@ -103,6 +103,9 @@ class Supervisor:
     async def _live(self) -> None:
         """From the start of the process until its memory is back."""
         await self._own_process()
+        if self._free_at_stop is None and self.process is not None:
+            # It ended by itself, and nobody has looked since: the last figures still show it, or know nothing of it.
+            self._free_at_stop = self._free()
         if self.record.state is State.RECOVERING:
             self._recovery = await recover(
                 {id_: held for id_, held in self.record.reservation.items() if id_ not in (RAM, MODELS)},

@@ -15,6 +15,8 @@ __all__ = ["Taken", "Verdict", "measured", "verdict_on"]
 
 TOO_LOW: Final = 110
 """Percent of what was expected; more is worth a warning."""
+NOISE: Final = 64 << 20
+"""Bytes; a smaller difference is worth none: it decides nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +111,4 @@ def _observation(runner: Runner, wish: Expected, on_gpus: int, in_ram: int, poli
 
 
 def _too_low(pairs: Sequence[tuple[str, int, int]]) -> tuple[tuple[str, int, int], ...]:
-    return tuple(pair for pair in pairs if pair[2] * 100 > pair[1] * TOO_LOW)
+    return tuple(pair for pair in pairs if pair[2] * 100 > pair[1] * TOO_LOW and pair[2] - pair[1] > NOISE)
