@@ -124,11 +124,11 @@ def test_an_image_in_a_data_url(client: ollama.Client, openai_client: openai.Ope
     asked["messages"] = [{"role": "user", "content": [{"type": "text", "text": "w1"}, image]}]
     if stream:
         chunks = list(openai_client.chat.completions.create(**asked, stream=True))
-        answer = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        answer: str | None = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     else:
         answer = openai_client.chat.completions.create(**asked).choices[0].message.content
     # Each part is a message of its own, as with Ollama.
-    same = [{"role": "user", "content": "w1"}, {"role": "user", "content": "", "images": [PNG]}]
+    same: list[dict[str, Any]] = [{"role": "user", "content": "w1"}, {"role": "user", "content": "", "images": [PNG]}]
     assert answer == client.chat(seer, same, options=FIXED | {"top_p": 1.0}).message.content
 
 

@@ -174,6 +174,7 @@ async def test_all_that_a_message_can_hold(daemon: Daemon, add_model: AddModel) 
     assert user["content"] == [
         {"type": "text", "text": "see"},
         {"type": "image_url", "image_url": {"url": url}},
+        {"type": "text", "text": "\n"},
         {"type": "input_audio", "input_audio": {"data": base64.b64encode(wav).decode(), "format": "wav"}},
     ]
     function = {"name": "weather", "arguments": '{"b":1,"a":[2]}'}

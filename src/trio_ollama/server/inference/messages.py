@@ -71,7 +71,7 @@ def to_runner(message: Message) -> dict[str, Any]:
     result: dict[str, Any] = {"role": message.role.lower(), "content": message.content}
     if message.images:
         text = [{"type": "text", "text": message.content}] if message.content else []
-        result["content"] = [*text, *map(_attachment, message.images)]
+        result["content"] = text + _apart(list(map(_attachment, message.images)))
     if message.tool_calls:
         result["tool_calls"] = [
             {
@@ -101,6 +101,15 @@ def kind_of(data: bytes) -> str:
     # Frames of MP3 begin with eleven bits that are set; the next but two tell the layer, and 0 is none.
     frame = len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0 and data[1] & 0x06
     return "mp3" if data.startswith(b"ID3") or frame else ""
+
+
+def _apart(attachments: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With a line break between them: of images that follow each other directly, the runner encodes all before it
+    notices that nobody waits for them any more (R08)."""
+    parts = attachments[:1]
+    for attachment in attachments[1:]:
+        parts += [{"type": "text", "text": "\n"}, attachment]
+    return parts
 
 
 def _attachment(data: bytes) -> dict[str, Any]:
