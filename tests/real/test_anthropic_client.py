@@ -153,8 +153,8 @@ async def test_whoever_leaves_in_the_middle_leaves_nothing(
         log = DaemonLog(daemon.log_path)
         if how == "close":
             await trio.to_thread.run_sync(read_a_piece)
-        with trio.CancelScope() as scope:
-            if how == "cancel":
+        else:
+            with trio.CancelScope() as scope:
                 async with asynchronous.messages.stream(**ENDLESS) as stream:
                     async for _ in stream.text_stream:
                         scope.cancel()

@@ -134,8 +134,8 @@ async def test_whoever_leaves_in_the_middle_leaves_nothing(
         log = DaemonLog(daemon.log_path)
         if how == "close":
             await trio.to_thread.run_sync(read_a_piece)
-        with trio.CancelScope() as scope:
-            if how == "cancel":
+        else:
+            with trio.CancelScope() as scope:
                 async with asynchronous.responses.stream(**ENDLESS) as stream:
                     async for event in stream:
                         if event.type == "response.output_text.delta":
