@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
 
-from trio_ollama.scheduler import Demand, RunnerView
+from trio_ollama.scheduler import Demand, RequestView, RunnerView
+from trio_ollama.scheduler.core.stages import Stage
+from trio_ollama.scheduler.tickets import Ticket
 
 __all__ = ["FakeLease", "FakeScheduler", "chat_end", "chat_events", "completion_events"]
 
@@ -42,9 +44,13 @@ class FakeCall:
 
     batches: list[Batch | None]
     waiting: trio.Event
+    ticket: Ticket
     settled: trio.Event = field(default_factory=trio.Event)
 
     async def receive(self) -> list[dict[str, Any]]:
+        return await self.ticket.unless_taken(self._receive)
+
+    async def _receive(self) -> list[dict[str, Any]]:
         await trio.lowlevel.checkpoint()
         batch = self.batches.pop(0) if self.batches else []
         if batch is None:
@@ -60,7 +66,7 @@ class FakeLease:
     """A lease that records what is done with it."""
 
     scheduler: FakeScheduler
-    model: str
+    ticket: Ticket
     context: int = 4096
     slots: int = 1
     batch: int = 512
@@ -69,6 +75,17 @@ class FakeLease:
     slot_uses: int = 0
     open_calls: int = 0
     out_of_memory: bool = False
+
+    @property
+    def model(self) -> str:
+        return self.ticket.demand.model.name
+
+    @property
+    def seq(self) -> int:
+        return self.ticket.seq
+
+    def abandon(self, error: Exception) -> None:
+        self.ticket.fail(error, taken=True)
 
     def release(self) -> None:
         if not self.released:
@@ -88,7 +105,7 @@ class FakeLease:
             raise script
         self.open_calls += 1
         try:
-            yield FakeCall(list(script), self.scheduler.waiting)
+            yield FakeCall(list(script), self.scheduler.waiting, self.ticket)
         finally:
             self.open_calls -= 1
 
@@ -126,17 +143,41 @@ class FakeScheduler:
         self.leases: list[FakeLease] = []
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.stopped: list[str] = []
+        self.forced: list[str] = []
         self.waiting = trio.Event()
         """Set when a request waits for a runner that says nothing more."""
         self.views: tuple[RunnerView, ...] = ()
+        self.queue: list[RequestView] = []
+        """What requests wait for, in order of arrival; as long as there are some, nobody gets a lease."""
+        self.place = 0
+        """The next of these."""
 
-    async def acquire(self, demand: Demand) -> FakeLease:
+    async def acquire(self, demand: Demand, asker: object = None) -> FakeLease:
         await trio.lowlevel.checkpoint()
         self.demands.append(demand)
         if self.refusal is not None:
             raise self.refusal
-        self.leases.append(FakeLease(self, demand.model.name, self.context, batch=self.batch))
+        if self.place < len(self.queue):
+            self.queue[self.place] = replace(self.queue[self.place], asker=asker, demand=demand)
+            self.place += 1
+            self.waiting.set()
+            await trio.sleep_forever()
+        ticket = Ticket(demand, asker)
+        ticket.seq = len(self.demands)
+        self.leases.append(FakeLease(self, ticket, self.context, batch=self.batch))
         return self.leases[-1]
+
+    def requests(self) -> tuple[RequestView, ...]:
+        held = [lease.ticket for lease in self.leases if not lease.released]
+        running = [RequestView(one.asker, one.seq, one.demand, Stage.RUNNING, gen=1) for one in held]
+        return (*self.queue[: self.place], *running)
+
+    def runners_of(self, key: str) -> tuple[RunnerView, ...]:
+        return tuple(view for view in self.views if view.key == key)
+
+    def force_stop(self, key: str) -> tuple[RunnerView, ...]:
+        self.forced.append(key)
+        return self.runners_of(key)
 
     def stop(self, key: str, because: object = None) -> bool:
         self.stopped.append(key)

@@ -91,6 +91,8 @@ class RequestView:
     """Its place among all that wait for a runner, or among those that wait for a slot of theirs; from 1."""
     by: int | None = None
     """Whom it waits for: a request's seq if `behind_a_request`, else a runner's generation."""
+    of_model: str = ""
+    """That runner's, or that of the one it has a lease on."""
     resource: str = ""
     short: int = 0
     """Where bytes are missing for it, and how many (one, of the loaded models)."""
@@ -108,7 +110,9 @@ class RequestView:
             return cls(ticket.asker, 0, ticket.demand, Stage.QUEUED, Because.MEASURING)
         waiter, runner = fleet.waiters.get(ticket.seq), fleet.runners.get(ticket.gen or 0)
         if waiter is not None:
-            return cls._waiting(waiter, positions[ticket.seq], ticket.asker)
+            by = fleet.runners.get(waiter.wait.by or 0) if waiter.wait is not None else None
+            view = cls._waiting(waiter, positions[ticket.seq], ticket.asker)
+            return replace(view, of_model=by.model.name) if by is not None and not view.behind_a_request else view
         lease = runner.leases.get(ticket.seq) if runner is not None else None
         return cls._holding(runner, lease, ticket.asker) if runner is not None and lease is not None else None
 
@@ -123,7 +127,9 @@ class RequestView:
 
     @classmethod
     def _holding(cls, runner: Runner, lease: Lease, asker: object) -> RequestView:
-        view = cls(asker, lease.seq, lease.demand, Stage.RUNNING, since=lease.since, gen=runner.gen)
+        view = cls(
+            asker, lease.seq, lease.demand, Stage.RUNNING, since=lease.since, gen=runner.gen, of_model=runner.model.name
+        )
         if lease.seq not in runner.slot_queue:
             return view
         return replace(view, stage=Stage.WAITING_FOR_SLOT, position=runner.slot_queue.index(lease.seq) + 1)

@@ -11,16 +11,17 @@ from trio_ollama.models.metadata_cache import MetadataCache
 from trio_ollama.models.store import Store
 from trio_ollama.scheduler import Scheduler
 from trio_ollama.server import anthropic, native, openai
-from trio_ollama.server.anthropic.errors import is_ours as is_anthropic
 from trio_ollama.server.anthropic.errors import refusal as anthropic_refusal
 from trio_ollama.server.asgi import App
 from trio_ollama.server.body import BodyError
 from trio_ollama.server.errors import describe
 from trio_ollama.server.fallbacks import install_fallbacks
 from trio_ollama.server.guards import install_guards
+from trio_ollama.server.live import dialect, mark
 from trio_ollama.server.openai.encode import error_object
 from trio_ollama.server.record import Recorder
 from trio_ollama.server.replies import json_reply
+from trio_ollama.server.routes import cancelable
 from trio_ollama.server.services import Services
 from trio_ollama.settings import Settings
 
@@ -47,8 +48,10 @@ def create_app(
     """
     app = App("trio_ollama")
     Services(settings, scheduler, store, metadata_cache, default_context, recorder).attach(app)
-    for rule, methods, view in (*native.ROUTES, *openai.ROUTES, *anthropic.ROUTES):
-        app.add_url_rule(rule, endpoint=f"{'_'.join(methods)} {rule}", view_func=view, methods=list(methods))
+    for route in (*native.ROUTES, *openai.ROUTES, *anthropic.ROUTES):
+        view, methods = cancelable(route.view) if route.inference else route.view, list(route.methods)
+        app.add_url_rule(route.rule, endpoint=f"{'_'.join(methods)} {route.rule}", view_func=view, methods=methods)
+    app.after_request(mark)
     install_fallbacks(app)
     install_guards(app, origins=settings.origins, loopback=_loopback(settings) if loopback is None else loopback)
     for kind in (BodyError, Exception):
@@ -59,11 +62,13 @@ def create_app(
 async def refuse(error: Exception) -> Response:
     """An error as an answer, in the shape that the path's dialect has for it."""
     status, text = describe(error)
-    if is_anthropic(request.path):
-        return anthropic_refusal(status, text)
-    if request.path.startswith("/v1/"):
-        return json_reply(error_object(status, text), status)
-    return json_reply({"error": text}, status)
+    match dialect(request.path):
+        case "anthropic":
+            return anthropic_refusal(status, text)
+        case "openai":
+            return json_reply(error_object(status, text), status)
+        case _:
+            return json_reply({"error": text}, status)
 
 
 def _loopback(settings: Settings) -> bool:

@@ -21,10 +21,12 @@ from quart_trio.asgi import TrioASGIHTTPConnection
 from quart_trio.wrappers.request import TrioBody, TrioRequest
 from werkzeug.exceptions import HTTPException
 
-__all__ = ["STACK", "App", "RequestBody", "RequestConnection", "empty_response", "request_stack"]
+__all__ = ["CUT", "STACK", "App", "RequestBody", "RequestConnection", "empty_response", "request_stack"]
 
 STACK = "trio_ollama.stack"
 """Key of the request's exit stack in the ASGI scope."""
+CUT = "trio_ollama.cut"
+"""Key of a cancel scope around the request and its response: at its end the connection is cut off."""
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
@@ -106,10 +108,11 @@ class RequestConnection(TrioASGIHTTPConnection):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         cast(RequestBody, request.body).pull_from(receive)
-        async with contextlib.AsyncExitStack() as stack:
-            cast("dict[str, Any]", self.scope)[STACK] = stack
-            response = await self.app.handle_request(request)
-            await self._send_response(send, response)
+        scope = cast("dict[str, Any]", self.scope)
+        with trio.CancelScope() as scope[CUT]:
+            async with contextlib.AsyncExitStack() as scope[STACK]:
+                response = await self.app.handle_request(request)
+                await self._send_response(send, response)
 
 
 class App(QuartTrio):

@@ -13,10 +13,10 @@ import trio
 
 from trio_ollama.models.errors import ModelsError
 from trio_ollama.runners.contract import RunnerDiedError, RunnerError, RunnerRefusedError
-from trio_ollama.scheduler import SchedulingError
+from trio_ollama.scheduler import ForcedStopError, SchedulingError
 from trio_ollama.server.body import BodyError
 
-__all__ = ["MID_STREAM", "ApiError", "describe", "describe_mid_stream"]
+__all__ = ["MID_STREAM", "ApiError", "CanceledError", "describe", "describe_mid_stream"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +33,17 @@ class ApiError(Exception):
         self.text = text
 
 
+class CanceledError(ApiError):
+    """Somebody has cancelled the request by its id."""
+
+    def __init__(self) -> None:
+        super().__init__(499, "request canceled")
+
+
 def describe(error: Exception) -> tuple[int, str]:
     """HTTP status and text for an error. What nobody foresaw is logged and becomes a 500 without details."""
     match error:
-        case ApiError() | ModelsError() | BodyError() | SchedulingError() | RunnerRefusedError():
+        case ApiError() | ModelsError() | BodyError() | SchedulingError() | ForcedStopError() | RunnerRefusedError():
             return error.status, str(error)
         case RunnerError():
             return 500, str(error)

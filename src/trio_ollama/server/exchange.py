@@ -10,12 +10,15 @@ from typing import Any
 
 import trio
 
-__all__ = ["Exchange"]
+__all__ = ["REQUEST_ID", "Exchange"]
 
 BODY_QUEUE = 10
 """Pieces of a body (at most 64 KiB each) between the connection and the request; then TCP holds the client back."""
 CLIENT_CLOSED_REQUEST = 499
 """What the access log says of a request whose client left; never sent."""
+
+REQUEST_ID = "trio_ollama.request_id"
+"""Key of the request's id in the ASGI scope, if it has one."""
 
 access = logging.getLogger("trio_ollama.access")
 logger = logging.getLogger(__name__)
@@ -76,7 +79,8 @@ class Exchange:
             self._receiver.close()
             status = CLIENT_CLOSED_REQUEST if self._left else self._status or 500
             duration = trio.current_time() - started
-            access.info("%s %s %d %.3fs", method, target, status, duration)
+            id_ = self._scope.get(REQUEST_ID)
+            access.info("%s %s %d %.3fs%s", method, target, status, duration, f" {id_}" if id_ else "")
 
     async def _send(self, message: Any) -> None:
         if self._left:

@@ -22,6 +22,7 @@ from trio_ollama import __version__
 from trio_ollama.scheduler import FOREVER, Demand, Lease, LoadOptions, ModelFacts, Policy, SchedulingError
 from trio_ollama.scheduler.core.events import DrainStarted, Event, LoadFailed, LoadStarted, RunnerGone, RunnerLoaded
 from trio_ollama.scheduler.core.values import DeviceFacts
+from trio_ollama.server.errors import CanceledError
 from trio_ollama.server.inference.events import Done, Token
 from trio_ollama.server.inference.events import Event as AnswerEvent
 from trio_ollama.server.inference.watch import Watch
@@ -153,6 +154,8 @@ class RequestWatch(Watch):
     def failed(self, error: Exception | str) -> None:
         if isinstance(error, SchedulingError):
             self._outcome = "refused"
+        elif isinstance(error, CanceledError):
+            self._outcome = "cancelled"
         self._error = error if isinstance(error, str) else type(error).__name__
 
     def heard(self, events: Sequence[AnswerEvent], prompt_tokens: int) -> None:
@@ -178,8 +181,9 @@ class RequestWatch(Watch):
 
     def exit(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         """Called with how the request's stack is left."""
-        left = not self._outcome and value is not None and _is_cancelled(value)
-        outcome = "cancelled" if left else self._outcome or "failed"
+        if not self._outcome:
+            self._outcome = "cancelled" if value is not None and _is_cancelled(value) else "failed"
+        outcome, left = self._outcome, self._outcome == "cancelled"
         line = {**self._line, "outcome": outcome, "prompt_tokens": self._prompt, "output_tokens": self._tokens}
         line.setdefault("total", self._since())
         if left:

@@ -12,6 +12,7 @@ from quart import Quart, current_app
 from trio_ollama.models.metadata_cache import MetadataCache
 from trio_ollama.models.store import Store
 from trio_ollama.scheduler import Scheduler
+from trio_ollama.server.live import LiveRequests
 from trio_ollama.server.record import Recorder
 from trio_ollama.server.targets import TargetCache
 from trio_ollama.settings import Settings
@@ -38,6 +39,7 @@ class Services:
     """Tokens of context where neither request, model nor environment say; chosen by the machine's VRAM."""
     recorder: Recorder | None = None
     targets: TargetCache = field(default_factory=TargetCache)
+    requests: LiveRequests = field(default_factory=LiveRequests)
     threads: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(STORE_THREADS))
 
     async def in_thread(self, work: Callable[..., T], *arguments: object) -> T:

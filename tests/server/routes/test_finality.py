@@ -15,7 +15,7 @@ from trio_ollama.scheduler import ForcedStopError, QueueFullError
 from .conftest import Daemon
 
 MESSAGES = [{"role": "user", "content": "hi"}]
-REQUESTS = {
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": ("/api/chat", {"model": "tiny", "messages": MESSAGES}),
     "generate": ("/api/generate", {"model": "tiny", "prompt": "hi"}),
     "raw": ("/api/generate", {"model": "tiny", "prompt": "hi", "raw": True}),
@@ -104,7 +104,7 @@ async def test_trouble_after_the_first_token(daemon: Daemon, kind: str, trouble:
     [
         (DIED, 500, DIED.args[0]),
         (RunnerRefusedError(400, "bad grammar"), 400, "bad grammar"),
-        (STOPPED, 500, "the model was stopped"),
+        (STOPPED, 503, "the model was stopped"),
     ],
 )
 async def test_trouble_before_the_first_token_has_a_status(
@@ -112,19 +112,27 @@ async def test_trouble_before_the_first_token_has_a_status(
 ) -> None:
     progress: list[dict[str, Any]] = [{"prompt_progress": {"total": 5, "processed": 5}, "content": ""}]
     path, body = REQUESTS[kind]
-    for script in ([progress, trouble], trouble):
-        daemon.scheduler.script = lambda path, body, script=script: script
+    scripts: list[list[Batch] | Exception] = [[progress, trouble], trouble]
+    for script in scripts:
+
+        def say(path: str, body: object, script: list[Batch] | Exception = script) -> list[Batch] | Exception:
+            return script
+
+        daemon.scheduler.script = say
         answer = await daemon.post(path, body | {"stream": stream})
         assert (answer.status, told(kind, answer)) == (status, text)
         assert answer.headers["content-type"].startswith("application/json")
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
-async def test_trouble_in_an_answer_that_is_not_streamed(daemon: Daemon, kind: str) -> None:
+@pytest.mark.parametrize(("trouble", "status"), [(DIED, 500), (STOPPED, 503)])
+async def test_trouble_in_an_answer_that_is_not_streamed(
+    daemon: Daemon, kind: str, trouble: Exception, status: int
+) -> None:
     path, body = REQUESTS[kind]
-    play(daemon, tokens(kind, "a", "b"), DIED)
+    play(daemon, tokens(kind, "a", "b"), trouble)
     answer = await daemon.post(path, body | {"stream": False})
-    assert answer.status == 500
+    assert (answer.status, told(kind, answer)) == (status, str(trouble))
 
 
 @pytest.mark.parametrize("kind", ["generate", "raw", "completions"])

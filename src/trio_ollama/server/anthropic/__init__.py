@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
-from quart import Response
-
-from trio_ollama.server.anthropic import messages
+from trio_ollama.server.anthropic.messages import CountRequest, MessagesRequest, count_tokens, create_message
+from trio_ollama.server.routes import RUN, Route
+from trio_ollama.server.streaming import EVENT_STREAM
 
 __all__ = ["ROUTES"]
 
-ROUTES: Final[tuple[tuple[str, tuple[str, ...], Callable[..., Awaitable[Response]]], ...]] = (
-    ("/v1/messages", ("POST",), messages.create_message),
-    ("/v1/messages/count_tokens", ("POST",), messages.count_tokens),
+POST: Final = ("POST",)
+ANSWER: Final = ("application/json", EVENT_STREAM)
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route("/v1/messages", POST, create_message, MessagesRequest, RUN, media=ANSWER, inference=True),
+    Route("/v1/messages/count_tokens", POST, count_tokens, CountRequest, RUN, inference=True),
 )
-"""Path, methods, view."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any, Final
 
-from quart import Response, g
+from quart import Response
 
+from trio_ollama.server.live import new_id, peek
 from trio_ollama.server.replies import json_reply
 
-__all__ = ["error_object", "is_ours", "marked", "refusal", "request_id"]
+__all__ = ["error_object", "marked", "refusal", "request_id"]
 
 _TYPES: Final = {
     400: "invalid_request_error",
@@ -22,16 +22,10 @@ _TYPES: Final = {
 }
 
 
-def is_ours(path: str) -> bool:
-    """True for the paths whose errors have this shape."""
-    return path == "/v1/messages" or path.startswith("/v1/messages/")
-
-
 def request_id() -> str:
-    """The id of the current request, always the same one."""
-    if "anthropic_request_id" not in g:
-        g.anthropic_request_id = "req_" + secrets.token_hex(12)
-    return str(g.anthropic_request_id)
+    """The id of the current request: the one that all dialects have, under Anthropic's name."""
+    live = peek()
+    return live.id if live is not None else new_id()
 
 
 def error_object(status: int, text: str, request: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from trio_ollama.server.errors import MID_STREAM, ApiError, describe_mid_stream
 from trio_ollama.server.inference.events import Done, Event, Failure
 from trio_ollama.server.inference.translate import Translator
 from trio_ollama.server.inference.watch import Watch
+from trio_ollama.server.live import current
 from trio_ollama.server.services import Services
 
 __all__ = ["Clock", "Generation", "acquire", "overflows", "report_out_of_memory"]
@@ -34,6 +35,8 @@ class Clock:
         self.arrived = trio.current_time()
         self.load_ns = 0
         self.watch = Watch()
+        self.live = current()
+        """The request, as others see it."""
 
     def loaded(self) -> None:
         """The runner was handed over just now."""
@@ -46,14 +49,18 @@ class Clock:
 
 async def acquire(services: Services, stack: AsyncExitStack, demand: Demand, clock: Clock) -> Lease:
     """A lease that ends with the request at the latest. Raises `SchedulingError` and `LoadFailedError`."""
+    live = clock.live
     if services.recorder is not None:
-        clock.watch = services.recorder.watch(stack, demand, clock.arrived)
+        clock.watch = live.watch = services.recorder.watch(stack, demand, clock.arrived)
+    live.demand = demand
     try:
-        lease = await services.scheduler.acquire(demand)
+        lease = await services.scheduler.acquire(demand, live)
     except Exception as error:
         clock.watch.failed(error)
         raise
     stack.callback(lease.release)  # no checkpoint in between: it cannot get lost (R76)
+    live.lease = lease
+    logger.debug("%s is request %d at the scheduler", live.id, lease.seq)
     clock.loaded()
     clock.watch.granted(lease)
     return lease
@@ -103,6 +110,7 @@ class Generation:
             clock.watch.failed(error)
             raise
         generation = cls(lease, translator, clock, calls, call)
+        clock.live.answer = generation
         first = await generation.receive()
         if isinstance(first[0], Failure):
             raise ApiError(first[0].status, first[0].text)
@@ -113,6 +121,16 @@ class Generation:
     def prompt_tokens(self) -> int:
         """As far as the runner has told; 0 before that."""
         return self._translator.prompt_tokens
+
+    @property
+    def prompt_done(self) -> int:
+        """Tokens of the prompt that the runner has read."""
+        return self._translator.prompt_done
+
+    @property
+    def tokens(self) -> int:
+        """Of the answer, so far."""
+        return self._translator.tokens
 
     async def receive(self) -> list[Event]:
         """All events of the runner's next read; empty after the last. Waits as long as the runner takes."""

@@ -14,7 +14,7 @@ import msgspec
 
 from trio_ollama.server.inference.events import Done, Event, Failure, Token, ToolCall
 
-__all__ = ["REPEAT_LIMIT", "ChatTranslator", "CompletionTranslator", "Translator"]
+__all__ = ["REPEAT_LIMIT", "ChatTranslator", "CompletionTranslator", "Translator", "new_call_id"]
 
 REPEAT_LIMIT: Final = 30
 """A model that says the same token more often than this in a row will never say anything else (R75)."""
@@ -26,8 +26,18 @@ class Translator(Protocol):
     """What the generation loop knows of a translator."""
 
     finished: bool
-    prompt_tokens: int
-    """As far as the runner has told; 0 before that."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """As far as the runner has told; 0 before that."""
+
+    @property
+    def prompt_done(self) -> int:
+        """Of those, as many as it has read or had in its cache."""
+
+    @property
+    def tokens(self) -> int:
+        """Of the answer, so far."""
 
     def feed(self, raw: dict[str, Any], out: list[Event]) -> None: ...
 
@@ -45,20 +55,21 @@ class _Common:
         self._mute = mute
         self._guard_repeats = guard_repeats
         self._top_logprobs = top_logprobs
-        self._tokens = 0
+        self.tokens = 0
         self.prompt_tokens = 0
+        self.prompt_done = 0
         self._repeated = ""
         self._repeats = 0
 
     def _progress(self, raw: dict[str, Any]) -> None:
         progress = raw.get("prompt_progress")
         if progress:
-            self.prompt_tokens = progress.get("total", 0)
+            self.prompt_tokens, self.prompt_done = progress.get("total", 0), progress.get("processed", 0)
 
     def _token(self, text: str, thinking: str, logprobs: list[dict[str, Any]] | None, out: list[Event]) -> None:
         if self._mute:
             return
-        self._tokens += 1
+        self.tokens += 1
         out.append(Token(text, thinking, logprobs))
         if self._guard_repeats:
             stripped = (text or thinking).strip()
@@ -67,7 +78,7 @@ class _Common:
             if self._repeats > REPEAT_LIMIT:
                 # R75: upstream just stops here; a client must still see the end.
                 self.finished = True
-                out.append(Done("length", prompt_tokens=self.prompt_tokens, output_tokens=self._tokens))
+                out.append(Done("length", prompt_tokens=self.prompt_tokens, output_tokens=self.tokens))
 
     def _done(self, reason: str, raw: dict[str, Any], tool_calls: tuple[ToolCall, ...] = ()) -> Done:
         self.finished = True

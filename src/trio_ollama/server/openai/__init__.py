@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
-from quart import Response
-
-from trio_ollama.server.openai import chat, completions, embeddings, models, responses
+from trio_ollama.server.openai.chat import ChatCompletionRequest, chat_completions
+from trio_ollama.server.openai.completions import CompletionRequest, completions
+from trio_ollama.server.openai.embeddings import OpenAIEmbeddingRequest, embeddings
+from trio_ollama.server.openai.models import list_models, retrieve_model
+from trio_ollama.server.openai.responses import ResponsesRequest, responses
+from trio_ollama.server.routes import MODEL, RUN, Route
+from trio_ollama.server.streaming import EVENT_STREAM
 
 __all__ = ["ROUTES"]
 
-ROUTES: Final[tuple[tuple[str, tuple[str, ...], Callable[..., Awaitable[Response]]], ...]] = (
-    ("/v1/chat/completions", ("POST",), chat.chat_completions),
-    ("/v1/completions", ("POST",), completions.completions),
-    ("/v1/embeddings", ("POST",), embeddings.embeddings),
-    ("/v1/responses", ("POST",), responses.responses),
-    ("/v1/models", ("GET",), models.list_models),
-    ("/v1/models/<model>", ("GET",), models.retrieve_model),
+GET: Final = ("GET",)
+POST: Final = ("POST",)
+ANSWER: Final = ("application/json", EVENT_STREAM)
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route("/v1/chat/completions", POST, chat_completions, ChatCompletionRequest, RUN, media=ANSWER, inference=True),
+    Route("/v1/completions", POST, completions, CompletionRequest, RUN, media=ANSWER, inference=True),
+    Route("/v1/embeddings", POST, embeddings, OpenAIEmbeddingRequest, RUN, inference=True),
+    Route("/v1/responses", POST, responses, ResponsesRequest, RUN, media=ANSWER, inference=True),
+    Route("/v1/models", GET, list_models),
+    Route("/v1/models/<model>", GET, retrieve_model, errors=MODEL),
 )
-"""Path, methods, view."""
