@@ -1,7 +1,8 @@
 """The command line: one module per command, imported only when that command is asked for.
 
 `main` is the entry point of the `trio-ollama` script. The commands speak only Ollama's public HTTP API (`serve` alone
-reaches into the daemon), so they work against any compatible server; `fit` and `show --memory` need one of ours.
+reaches into the daemon), so they work against any compatible server; `fit`, `cancel`, `show --memory`,
+`ps --requests` and `stop --force` need one of ours.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ COMMANDS: Final = {
     "show": "Show what is known about a model",
     "fit": "Show where a model would be placed, and why",
     "stop": "Unload a model once its current requests are done",
+    "cancel": "End a request",
     "create": "Create a model from a Modelfile",
     "cp": "Copy a model",
     "rm": "Remove models",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 import click
 
-from trio_ollama.cli.client import Client, ClientError, Json, ResponseError
+from trio_ollama.cli.client import Client, Json
 from trio_ollama.cli.format import columns, size
 from trio_ollama.cli.options import ENVIRONMENT, as_json, print_json
+from trio_ollama.cli.ours import only_ours
 
 __all__ = ["ask", "brief", "command", "report"]
 
@@ -19,8 +19,6 @@ INDENT: Final = "    "
 
 WORDS: Final[Mapping[str, str]] = MappingProxyType({"cache": "keys and values", "state": "recurrent state"})
 """Parts whose names in the API are not words enough; the others only lose their underscores."""
-
-NO_ROUTE: Final = frozenset({http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED, http.client.NOT_IMPLEMENTED})
 
 Rows = list[tuple[str, ...]]
 
@@ -47,12 +45,8 @@ def ask(model: str, options: Mapping[str, int], parallel: int | None = None) -> 
     body: Json = {"model": model, "options": dict(options)}
     if parallel is not None:
         body["parallel"] = parallel
-    try:
+    with only_ours(client, "cannot tell"):
         return client.call("POST", "/api/fit", body)
-    except ResponseError as error:
-        if error.status in NO_ROUTE and not str(error).startswith("model "):
-            raise ClientError(f"the server at {client.base_url} cannot tell: it is no trio-ollama of today") from None
-        raise
 
 
 def report(found: Json) -> str:

@@ -8,16 +8,23 @@ import click
 
 from trio_ollama.cli.client import Client, ClientError, ResponseError
 from trio_ollama.cli.options import ENVIRONMENT
+from trio_ollama.cli.ours import only_ours
 
 __all__ = ["command", "unload"]
 
 
 @click.command(name="stop", epilog=ENVIRONMENT)
 @click.argument("model")
-def command(model: str) -> None:
-    """Unload MODEL once its current requests are done. Says nothing when it went well."""
+@click.option("--force", is_flag=True, help="End it now; its requests get an error.")
+def command(model: str, force: bool) -> None:
+    """Unload MODEL once its current requests are done. Says nothing when it went well, unless forced."""
+    client = Client.from_environment()
     try:
-        unload(Client.from_environment(), model)
+        if force:
+            with only_ours(client):
+                click.echo(client.call("POST", "/api/stop", {"model": model, "mode": "force"})["message"])
+        else:
+            unload(client, model)
     except ResponseError as error:
         if error.status == HTTPStatus.NOT_FOUND:
             raise ClientError(f'couldn\'t find model "{model}" to stop') from None
