@@ -23,7 +23,7 @@ ARROWS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "settings": ("durations",),
         "hardware": ("settings",),
         "runners": ("settings", "hardware.contract"),
-        "models": ("settings", "durations"),
+        "models": ("settings", "durations", "templates"),
         "scheduler.core": (),
         "scheduler": ("scheduler.core", "runners.contract", "hardware.contract"),
         "server": ("models", "templates", "scheduler", "runners.contract", "settings", "durations"),

@@ -16,7 +16,9 @@ from trio_ollama.models.gguf import read_metadata
 from trio_ollama.models.metadata_cache import MetadataCache
 from trio_ollama.models.modelfile import Modelfile
 from trio_ollama.models.parameters import parameters_text
+from trio_ollama.models.prompting import mode_of
 from trio_ollama.models.store import Store
+from trio_ollama.templates import Refused
 
 JINJA = "{% for message in messages %}{{ message.content }}{% endfor %}"
 
@@ -98,6 +100,10 @@ def test_show_of_a_whole_model(theirs: OllamaStore, store: Store) -> None:
         "tensors": [{"name": "a", "type": "F32", "shape": (4, 2)}],
         "capabilities": ["completion"],
         "requires": "0.14.0",
+        "notes": [
+            "the stored TEMPLATE is not used for conversations: the model file has a chat template of its own; "
+            "OLLAMA_GO_TEMPLATE=true changes that"
+        ],
         "details": {
             "parent_model": "parent:latest",
             "format": "gguf",
@@ -190,9 +196,11 @@ PROJECTORS: dict[str, dict[str, Any]] = {
         ({"tokenizer.chat_template": "c.split('</think>') reasoning_content"}, {}, "", "", "completion"),
         ({"tokenizer.chat_template": "c.split('</think>') <SPECIAL_12>"}, {}, "", "", "completion"),
         ({}, {}, "{{ .Tools }} {{ .Suffix }}", "", "completion tools insert"),
-        ({}, {}, "{{ range .Messages }}{{ .Thinking }}{{ end }}", "", "completion thinking"),
+        ({}, {}, "{{ range .Messages }}<t>{{ .Thinking }}</t>{{ end }}", "", "completion thinking"),
+        ({}, {}, "{{ range .Messages }}{{ .Thinking }}{{ end }}", "", "completion"),
+        ({}, {}, "{{ .Tools", "", "completion"),
         ({"tokenizer.chat_template": "plain"}, {}, "{{ .Tools }}", "", "completion"),
-        ({"tokenizer.chat_template": "tools"}, {"parser": "qwen3"}, "{{ .Suffix }}", "", "completion insert"),
+        ({"tokenizer.chat_template": "tools"}, {"parser": "qwen3"}, "{{ .Suffix }}", "", "completion tools insert"),
     ],
 )
 def test_capabilities(
@@ -210,3 +218,55 @@ def test_capabilities(
     assert model.weights_path is not None
     eyes = read_metadata(model.projectors[0]) if model.projectors else None
     assert " ".join(capabilities(model, read_metadata(model.weights_path), eyes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "template", "setting", "shown", "able", "notes"),
+    [
+        ({}, "{{ .Tools }}", None, "{{ .Tools }}", "tools", 0),
+        ({}, "{{ .Tools }}", False, "{{ .Tools }}", "", 0),
+        ({"tokenizer.chat_template": "plain"}, "{{ .Tools }}", None, "plain", "", 1),
+        ({"tokenizer.chat_template": "plain"}, "{{ .Tools }}", False, "plain", "", 1),
+        ({"tokenizer.chat_template": "plain"}, "{{ .Tools }}", True, "{{ .Tools }}", "tools", 0),
+        ({"tokenizer.chat_template": "plain"}, "", True, "plain", "", 0),
+        ({"tokenizer.chat_template": "plain"}, "{{ .Suffix }}", None, "plain", "insert", 1),
+        ({}, "", None, "{{ .Prompt }}", "", 0),
+    ],
+)
+def test_which_template_counts(
+    theirs: OllamaStore,
+    store: Store,
+    values: dict[str, Any],
+    template: str,
+    setting: bool | None,
+    shown: str,
+    able: str,
+    notes: int,
+) -> None:
+    theirs.add("m:x", raw_gguf(values), template=template)
+    answer = show(store.resolve("m:x"), setting=setting)
+    assert (answer["template"], len(answer.get("notes", []))) == (shown, notes)
+    assert answer["capabilities"] == ["completion", *able.split()]
+    assert listed(store, MetadataCache(), store.list()[0], setting=setting).capabilities == (
+        "completion",
+        *able.split(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "setting", "reason"),
+    [
+        ("<|im_start|><|im_end|>{{ if", None, "has a Go template that cannot be used: "),
+        ("<|im_start|><|im_end|>{{ .Prompt }}", False, "has no chat template but the stored Go template, and "),
+        ("", None, "has no chat template, and none is stored with it"),
+    ],
+)
+def test_nobody_makes_prompts_by_guessing(
+    theirs: OllamaStore, store: Store, template: str, setting: bool | None, reason: str
+) -> None:
+    theirs.add("m:x", raw_gguf({}), template=template)
+    model = store.resolve("m:x")
+    assert model.weights_path is not None
+    mode = mode_of(model, read_metadata(model.weights_path), setting)
+    assert isinstance(mode, Refused)
+    assert mode.reason.startswith(reason)

@@ -135,7 +135,7 @@ async def test_no_chat_template(bad: OllamaStore, tmp_path: Path, start_daemon: 
     weights = write_tiny_gguf(tmp_path / "plain.gguf", seed=5, chat_template=False)
     bad.add("plain:latest", weights.read_bytes(), params=ONE_THREAD)
     daemon = start_daemon()
-    refusal = {"error": 'model "plain" has no chat template this server can apply yet'}
+    refusal = {"error": 'model "plain" has no chat template, and none is stored with it'}
     assert await chat(daemon, "plain") == (400, refusal)
     assert await ask(daemon.port, "/api/generate", model="plain", prompt="w1") == (400, refusal)
     assert not daemon.children()

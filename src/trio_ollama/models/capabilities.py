@@ -1,48 +1,36 @@
-"""What a model can do, from its config, its header and its template.
-
-Until there is a Go-template engine, a Go template is only searched for the variables it would use; and it is looked at
-only when the weights bring no chat template of their own, because that one is what chats are rendered with.
-"""
+"""What a model can do, from its config, its header and the template that makes its prompts."""
 
 from __future__ import annotations
 
-import re
 from typing import Final
+
+from trio_ollama.templates import Native
+from trio_ollama.templates.modes import jinja_abilities
 
 from .metadata import Metadata
 from .model import Model
+from .prompting import mode_of, stored_template
 
-__all__ = ["CAPABILITIES", "capabilities", "uses_jinja"]
+__all__ = ["CAPABILITIES", "capabilities"]
 
 CAPABILITIES: Final = ("completion", "tools", "insert", "vision", "embedding", "thinking", "image", "audio")
 """All there are, in the order in which they are told."""
 
-_TOOLS: Final = re.compile(r"\.Tools\b")
-_SUFFIX: Final = re.compile(r"\.Suffix\b")
-_THINKING: Final = re.compile(r"\.Thinking\b")
-_SPLITS_AT_THINK: Final = re.compile(r"""split\(\s*["']</think>["']""")
 
-
-def uses_jinja(model: Model, metadata: Metadata) -> bool:
-    """Whether the runner can render this model's chats: the weights bring a template, and the config asks for no
-    renderer or parser that only upstream has built in."""
-    return bool(metadata.chat_template) and not (model.config.renderer or model.config.parser)
-
-
-def capabilities(model: Model, metadata: Metadata | None, projector: Metadata | None = None) -> tuple[str, ...]:
+def capabilities(
+    model: Model, metadata: Metadata | None, projector: Metadata | None = None, *, setting: bool | None = None
+) -> tuple[str, ...]:
     """What this model can do, in the order of CAPABILITIES; names only its config knows come last.
 
-    `metadata` is None for a model without readable weights, `projector` the header of its first projector, if read.
+    `metadata` is None for a model without readable weights, `projector` the header of its first projector, if read;
+    `setting` is OLLAMA_GO_TEMPLATE.
     """
     found = set(model.config.capabilities or ())
     if {"gptoss", "gpt-oss"} & {model.family, *model.families}:
         found.add("thinking")
     if metadata is not None:
         found |= _from_weights(metadata)
-        if uses_jinja(model, metadata):
-            found |= _from_jinja(metadata.chat_template)
-        else:
-            found |= _from_go_template(model.template)
+        found |= _from_template(model, metadata, setting)
     if model.projectors:
         found.add("vision")
         if projector is not None and _hears(projector):
@@ -62,21 +50,13 @@ def _from_weights(metadata: Metadata) -> set[str]:
     return found
 
 
-def _from_jinja(template: str) -> set[str]:
-    found = set()
-    if "tools" in template or "tool_call" in template:
-        found.add("tools")
-    both_tags = "<think>" in template and "</think>" in template
-    # Such a template cuts the thinking out of earlier answers itself, and so expects answers to hold it.
-    cuts = _SPLITS_AT_THINK.search(template) and "reasoning_content" not in template
-    if both_tags or (cuts and "<SPECIAL_12>" not in template):
-        found.add("thinking")
-    return found
-
-
-def _from_go_template(template: str) -> set[str]:
-    searches = {"tools": _TOOLS, "insert": _SUFFIX, "thinking": _THINKING}
-    return {name for name, pattern in searches.items() if pattern.search(template)}
+def _from_template(model: Model, metadata: Metadata, setting: bool | None) -> frozenset[str]:
+    stored = stored_template(model, setting)
+    able = stored.capabilities if stored is not None else frozenset[str]()
+    if not isinstance(mode_of(model, metadata, setting), Native):
+        return able
+    # **DIFF**: chat templates know no text that goes on behind the answer, so that is left to the stored one.
+    return jinja_abilities(metadata.chat_template) | (able & {"insert"})
 
 
 def _hears(projector: Metadata) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from .capabilities import capabilities, uses_jinja
+from trio_ollama.templates import DEFAULT_TEMPLATE, Native
+
+from .capabilities import capabilities
 from .errors import ModelsError
 from .gguf import read_metadata
 from .metadata import Metadata, SkippedArray
@@ -14,11 +16,10 @@ from .metadata_cache import MetadataCache
 from .model import Entry, Model
 from .modelfile import Command, write_commands
 from .parameters import parameters_text
+from .prompting import ignored, mode_of
 from .store import Store
 
 __all__ = ["Listed", "details", "human_count", "listed", "model_info", "modelfile_text", "show", "shown_template"]
-
-_DEFAULT_TEMPLATE: Final = "{{ .Prompt }}"
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +59,11 @@ class Listed:
     capabilities: tuple[str, ...]
 
 
-def listed(store: Store, cache: MetadataCache, entry: Entry) -> Listed:
-    """Describe a model for the list (blocking). Never raises for a damaged model; it is listed with what is known."""
+def listed(store: Store, cache: MetadataCache, entry: Entry, *, setting: bool | None = None) -> Listed:
+    """Describe a model for the list (blocking). Never raises for a damaged model; it is listed with what is known.
+
+    `setting` is OLLAMA_GO_TEMPLATE.
+    """
     model = metadata = projector = None
     try:
         model = store.load(entry)
@@ -76,7 +80,7 @@ def listed(store: Store, cache: MetadataCache, entry: Entry) -> Listed:
         for name in ("context_length", "embedding_length"):
             if value := metadata.integer(metadata.arch_key(name)):
                 described[name] = value
-    return Listed(entry, model, described, capabilities(model, metadata, projector))
+    return Listed(entry, model, described, capabilities(model, metadata, projector, setting=setting))
 
 
 def model_info(metadata: Metadata) -> dict[str, Any]:
@@ -84,11 +88,11 @@ def model_info(metadata: Metadata) -> dict[str, Any]:
     return {key: None if isinstance(value, SkippedArray) else value for key, value in metadata.values.items()}
 
 
-def shown_template(model: Model, metadata: Metadata | None) -> str:
+def shown_template(model: Model, metadata: Metadata | None, setting: bool | None = None) -> str:
     """The template that chats are rendered with: the weights' own, else the stored one, else the default."""
-    if metadata is not None and uses_jinja(model, metadata):
+    if metadata is not None and isinstance(mode_of(model, metadata, setting), Native):
         return metadata.chat_template
-    return model.template or _DEFAULT_TEMPLATE
+    return model.template or DEFAULT_TEMPLATE
 
 
 def modelfile_text(model: Model) -> str:
@@ -125,8 +129,10 @@ def _plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def show(model: Model, *, verbose: bool = False) -> dict[str, Any]:
-    """The answer of `/api/show`, optional fields left out when empty (blocking).
+def show(model: Model, *, verbose: bool = False, setting: bool | None = None) -> dict[str, Any]:
+    """The answer of `/api/show`, optional fields left out when empty (blocking); `setting` is OLLAMA_GO_TEMPLATE.
+
+    `notes` is ours: what a reader of the rest might wonder about.
 
     Reads the header afresh, with tensors, and with long arrays when `verbose`. Raises InvalidGgufError.
     """
@@ -141,7 +147,7 @@ def show(model: Model, *, verbose: bool = False) -> dict[str, Any]:
         "license": "\n".join(model.licenses),
         "modelfile": modelfile_text(model),
         "parameters": parameters_text(model.params),
-        "template": shown_template(model, metadata),
+        "template": shown_template(model, metadata, setting),
         "system": model.system,
         "renderer": model.config.renderer,
         "parser": model.config.parser,
@@ -150,8 +156,9 @@ def show(model: Model, *, verbose: bool = False) -> dict[str, Any]:
         "remote_host": model.config.remote_host,
         "projector_info": model_info(projector) if projector is not None else None,
         "tensors": [tensor._asdict() for tensor in metadata.tensors] if metadata is not None else None,
-        "capabilities": list(capabilities(model, metadata, projector)),
+        "capabilities": list(capabilities(model, metadata, projector, setting=setting)),
         "requires": model.config.requires,
+        "notes": [unused] if (unused := ignored(model, metadata, setting) if metadata is not None else "") else None,
     }
     return {
         **{name: value for name, value in optional.items() if value},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from trio_ollama.models.errors import BrokenModelError, InvalidGgufError, Invali
 from trio_ollama.models.metadata import Metadata
 from trio_ollama.models.model import Model
 from trio_ollama.models.names import ModelName, Source, split_source
+from trio_ollama.models.prompting import ignored, mode_of, stored_template
 from trio_ollama.server.errors import ApiError
 from trio_ollama.server.facts import model_facts
 from trio_ollama.server.services import Services
@@ -20,6 +22,8 @@ from trio_ollama.server.targets import Target
 __all__ = ["WORDS", "Target", "Words", "find", "find_target", "parse_name"]
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,12 @@ def _read(services: Services, model: Model, given: str) -> Target:
     if model.weights_digest is None or model.weights_path is None:
         raise BrokenModelError(f"model '{model.name.short}' has no weights")
     metadata = services.metadata.get(model.weights_digest, model.weights_path)
-    able = frozenset(capabilities(model, metadata, _projector(services, model)))
-    return Target(model, metadata, able, model_facts(model, metadata, able), given)
+    setting = services.settings.go_template
+    able = frozenset(capabilities(model, metadata, _projector(services, model), setting=setting))
+    if unused := ignored(model, metadata, setting):
+        logger.info("%s: %s", model.name.short, unused)
+    mode, stored = mode_of(model, metadata, setting), stored_template(model, setting)
+    return Target(model, metadata, able, model_facts(model, metadata, able), given, mode, stored)
 
 
 def _projector(services: Services, model: Model) -> Metadata | None:

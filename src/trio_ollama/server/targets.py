@@ -10,6 +10,7 @@ from typing import Final
 from trio_ollama.models.gguf import Metadata
 from trio_ollama.models.model import Entry, Model
 from trio_ollama.scheduler import ModelFacts
+from trio_ollama.templates import GoTemplate, Mode
 
 __all__ = ["Target", "TargetCache"]
 
@@ -26,6 +27,10 @@ class Target:
     facts: ModelFacts
     given: str
     """The name as the request has it; it comes back in the answer and in error texts."""
+    mode: Mode
+    """Who makes the prompts of conversations."""
+    stored: GoTemplate | None = None
+    """The Go template among its layers, whoever makes the prompts."""
 
 
 class TargetCache:

@@ -86,14 +86,17 @@ def put_model(
     weights: bytes,
     *,
     system: str = "",
+    template: str = "",
     params: Mapping[str, Any] | None = None,
     messages: list[dict[str, str]] | None = None,
     **config: Any,
 ) -> ModelName:
-    """Write a model; `config` are fields of its config blob."""
+    """Write a model; `template` is a Go template, `config` are fields of its config blob."""
     texts: list[tuple[str, bytes]] = [(media.MODEL, weights)]
     if system:
         texts.append((media.SYSTEM, system.encode()))
+    if template:
+        texts.append((media.TEMPLATE, template.encode()))
     if params:
         texts.append((media.PARAMS, msgspec.json.encode(params)))
     if messages:

@@ -207,7 +207,7 @@ REFUSED = [
     ({"tools": {}}, 'field "tools": Expected `array`, got `object`'),
     ({"tools": [{"name": "f"}]}, "registry.ollama.ai/library/tiny:latest does not support tools"),
     ({"model": "vectors"}, '"vectors" does not support chat'),
-    ({"model": "bare"}, 'model "bare" has no chat template this server can apply yet'),
+    ({"model": "bare"}, 'model "bare" has no chat template, and none is stored with it'),
     ({"model": "a:b:c/"}, "invalid model name"),
 ]
 

@@ -102,7 +102,7 @@ async def test_webp_that_is_too_large(daemon: Daemon, monkeypatch: pytest.Monkey
 
 def sent(daemon: Daemon) -> str:
     """The URL of the image that the runner got."""
-    ((_, body),) = daemon.scheduler.calls
+    _, body = daemon.scheduler.calls[0]
     (url,) = [part["image_url"]["url"] for part in body["messages"][-1]["content"] if part["type"] == "image_url"]
     assert isinstance(url, str)
     return url

@@ -146,11 +146,11 @@ async def test_wrong_values(daemon: Daemon, path: str, change: Any, text: str) -
             {"model": "tiny", "prompt": "hi", "raw": True, "system": "x"},
             "raw mode does not support template, system, or context",
         ),
-        ("/api/chat", CHAT | {"model": "bare"}, 'model "bare" has no chat template this server can apply yet'),
+        ("/api/chat", CHAT | {"model": "bare"}, 'model "bare" has no chat template, and none is stored with it'),
         (
             "/api/generate",
             {"model": "bare", "prompt": "hi"},
-            'model "bare" has no chat template this server can apply yet',
+            'model "bare" has no chat template, and none is stored with it',
         ),
         ("/api/embed", {"model": "tiny", "input": [1, 2]}, "invalid input type"),
         ("/api/embed", {"model": "nobody", "input": {"a": 1}}, "invalid input type"),
@@ -165,7 +165,11 @@ async def test_what_a_model_cannot_do(daemon: Daemon, path: str, body: Any, text
     [
         ({"model_format": "safetensors"}, "this model requires MLX support, but the MLX runtime is not available"),
         ({"capabilities": ["image"]}, "image generation models are not currently supported"),
-        ({"renderer": "qwen3-coder"}, 'model "odd" has no chat template this server can apply yet'),
+        (
+            {"kind": "bare", "renderer": "qwen3-coder"},
+            'model "odd" needs the built-in renderer "qwen3-coder", which this server does not have, '
+            "or a chat template",
+        ),
     ],
 )
 async def test_kinds_of_models_that_are_not_run(daemon: Daemon, add_model: Any, config: Any, text: str) -> None:

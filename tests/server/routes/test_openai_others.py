@@ -169,7 +169,7 @@ async def test_a_stream_of_nothing_loads(daemon: Daemon, include: bool) -> None:
         ({"logprobs": True}, 'field "logprobs": Expected `int | null`, got `bool`'),
         ({"prompt": ["a", "b"]}, 'field "prompt": Expected `str`, got `array`'),
         ({"suffix": "!"}, "registry.ollama.ai/library/tiny:latest does not support insert"),
-        ({"model": "bare"}, 'model "bare" has no chat template this server can apply yet'),
+        ({"model": "bare"}, 'model "bare" has no chat template, and none is stored with it'),
     ],
 )
 async def test_completion_refused(daemon: Daemon, change: Any, text: str) -> None:

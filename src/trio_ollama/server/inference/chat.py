@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
-import msgspec
-
-from trio_ollama.models.capabilities import uses_jinja
 from trio_ollama.runners.contract import RunnerRefusedError
 from trio_ollama.scheduler import Lease
 from trio_ollama.server.demand import demand
 from trio_ollama.server.errors import ApiError
 from trio_ollama.server.inference.attachments import readable
-from trio_ollama.server.inference.completion import open_cut, tokenize
+from trio_ollama.server.inference.completion import (
+    open_cut,
+    open_prompt,
+    text_of,
+    tokenize,
+    with_images,
+    without_second_bos,
+)
 from trio_ollama.server.inference.events import Done
 from trio_ollama.server.inference.generation import Clock, Generation, acquire, overflows
-from trio_ollama.server.inference.messages import Message, drop_old_thinking, to_runner
-from trio_ollama.server.inference.modes import Think, chat_format
-from trio_ollama.server.inference.options import sampling
-from trio_ollama.server.inference.translate import ChatTranslator
+from trio_ollama.server.inference.messages import Message, drop_old_thinking
+from trio_ollama.server.inference.modes import Think
+from trio_ollama.server.inference.parsed import answer_to
+from trio_ollama.server.inference.prompters import Prompter, prompter, render
 from trio_ollama.server.inference.wish import Wish
 from trio_ollama.server.lookup import Target
 from trio_ollama.server.services import Services
+from trio_ollama.templates import GoTemplate, Refused
 
-__all__ = ["check_abilities", "check_template", "count_prompt", "load", "open_chat"]
+__all__ = ["check_abilities", "check_template", "count_prompt", "load", "open_chat", "show_prompt"]
 
 logger = logging.getLogger(__name__)
-
-CHAT: Final = "/v1/chat/completions"
-IMAGE_TOKENS: Final = 768
-"""What an image counts when a conversation is cut to the context."""
 
 
 def check_abilities(target: Target, route: str, *needed: str, think: Think = None) -> Think:
@@ -58,9 +59,9 @@ def check_abilities(target: Target, route: str, *needed: str, think: Think = Non
 
 
 def check_template(target: Target) -> None:
-    """Refuse a model whose prompts only a Go template or a built-in renderer could make. Raises `ApiError` 400."""
-    if not uses_jinja(target.model, target.metadata):
-        raise ApiError(400, f'model "{target.given}" has no chat template this server can apply yet')
+    """Refuse a model whose prompts nobody here can make. Raises `ApiError` 400."""
+    if isinstance(target.mode, Refused):
+        raise ApiError(400, f'model "{target.given}" {target.mode.reason}')
 
 
 async def load(services: Services, stack: AsyncExitStack, wish: Wish, clock: Clock) -> None:
@@ -75,28 +76,12 @@ async def open_chat(
     services: Services, stack: AsyncExitStack, wish: Wish, messages: Sequence[Message], clock: Clock
 ) -> Generation:
     """Start the answer to `messages` (already assembled). Raises what describes itself as an HTTP status."""
-    target = wish.target
-    messages = await readable(services, target, _remembered(wish, messages))
-    wanted = demand(services, target, wish.options, keep_alive=wish.keep_alive, shift=wish.shift)
-    lease = await acquire(services, stack, wanted, clock)
-    logger.debug("%s: prompt by the model file's own template; can do %s", lease.model, ", ".join(target.capabilities))
-    body = chat_body(wish, messages, lease.context)
-    translator = ChatTranslator(**wish.switches)
-    try:
-        return await Generation.open(stack, lease, clock, CHAT, body, translator)
-    except RunnerRefusedError as error:
-        if not (wish.truncate and overflows(error)):
-            raise
-        refusal = error
-    kept = await _fit(lease, body, messages)
-    seen = any(message.images for message in kept)  # a prompt in which an image is cut in half cannot be made
-    if wish.cut_prompt and not seen and await _tokens(lease, kept, _template_part(body)) >= lease.context:
-        prompt = await _render(lease, kept, _template_part(body))
-        return await open_cut(stack, lease, wish, prompt, clock)
-    if len(kept) == len(messages):
-        raise refusal
-    body["messages"] = list(map(to_runner, kept))
-    return await Generation.open(stack, lease, clock, CHAT, body, translator)
+    lease, messages = await _lease(services, stack, wish, messages, clock)
+    making = prompter(services, lease, wish)
+    if wish.remember:
+        clock.remember = partial(_context, lease, wish, making, messages)
+    begin = _go_on if wish.context else _open
+    return await begin(stack, lease, wish, making, messages, clock)
 
 
 async def count_prompt(
@@ -107,17 +92,103 @@ async def count_prompt(
     Raises what describes itself as an HTTP status. An image counts as where a conversation is cut: how many tokens it
     really takes is known when it has been seen.
     """
+    lease, messages = await _lease(services, stack, wish, messages, clock, slot=False)
+    async with _loaded(lease, clock):
+        return await prompter(services, lease, wish).tokens(messages)
+
+
+async def show_prompt(
+    services: Services, stack: AsyncExitStack, wish: Wish, messages: Sequence[Message], clock: Clock
+) -> str:
+    """The prompt that `messages` (already assembled) become, with `[img-N]` for images where this server makes it.
+
+    The model is loaded for it, as it may be the runner who knows. Raises what describes itself as an HTTP status.
+    """
+    lease, messages = await _lease(services, stack, wish, messages, clock, slot=False)
+    async with _loaded(lease, clock):
+        return await _before(lease, wish) + await prompter(services, lease, wish).prompt(messages)
+
+
+async def _lease(
+    services: Services,
+    stack: AsyncExitStack,
+    wish: Wish,
+    messages: Sequence[Message],
+    clock: Clock,
+    *,
+    slot: bool = True,
+) -> tuple[Lease, Sequence[Message]]:
+    """A lease, and the messages as the model gets them. What is refused is refused before anything is loaded."""
     messages = await readable(services, wish.target, _remembered(wish, messages))
-    wanted = demand(services, wish.target, wish.options, keep_alive=wish.keep_alive, shift=wish.shift, slot=False)
+    mode = wish.target.mode
+    if isinstance(mode, GoTemplate):
+        with_places = await render(services, wish, mode, messages)
+        with_images(with_places.text, with_places.images)
+    wanted = demand(services, wish.target, wish.options, keep_alive=wish.keep_alive, shift=wish.shift, slot=slot)
     lease = await acquire(services, stack, wanted, clock)
+    logger.debug(
+        "%s: prompts are made by %s; can do %s",
+        lease.model,
+        "this server" if isinstance(mode, GoTemplate) else "its runner",
+        ", ".join(sorted(wish.target.capabilities)),
+    )
+    return lease, messages
+
+
+@asynccontextmanager
+async def _loaded(lease: Lease, clock: Clock) -> AsyncGenerator[None, None]:
+    """For short questions to a runner; the request was to load the model, as far as others are concerned."""
     try:
-        count = await _tokens(lease, messages, _template_part(chat_body(wish, messages, lease.context)))
+        yield
     except Exception as error:
         clock.watch.failed(error)
         raise
     lease.release()
     clock.watch.done(Done("load"))
-    return count
+
+
+async def _open(
+    stack: AsyncExitStack, lease: Lease, wish: Wish, making: Prompter, messages: Sequence[Message], clock: Clock
+) -> Generation:
+    try:
+        return await making.open(messages, stack, clock)
+    except RunnerRefusedError as error:
+        if not (wish.truncate and overflows(error)):
+            raise
+        refusal = error
+    kept = await _fit(lease, making, messages)
+    seen = any(message.images for message in kept)  # a prompt in which an image is cut in half cannot be made
+    if wish.cut_prompt and not seen and await making.tokens(kept) >= lease.context:
+        prompt = await making.prompt(kept)
+        return await open_cut(stack, lease, wish, prompt, clock, answer_to(wish, prompt))
+    if len(kept) == len(messages):
+        raise refusal
+    return await making.open(kept, stack, clock)
+
+
+async def _go_on(
+    stack: AsyncExitStack, lease: Lease, wish: Wish, making: Prompter, messages: Sequence[Message], clock: Clock
+) -> Generation:
+    """Start the answer to a prompt that goes on from the tokens of an earlier one."""
+    prompt = await without_second_bos(lease, wish, await _before(lease, wish) + await making.prompt(messages))
+    try:
+        return await open_prompt(stack, lease, wish, prompt, clock, answer_to(wish, prompt))
+    except RunnerRefusedError as error:
+        if not (wish.truncate and overflows(error)):
+            raise
+    return await open_cut(stack, lease, wish, prompt, clock, answer_to(wish, prompt))
+
+
+async def _before(lease: Lease, wish: Wish) -> str:
+    return await text_of(lease, wish.context) if wish.context else ""
+
+
+async def _context(
+    lease: Lease, wish: Wish, making: Prompter, messages: Sequence[Message], answer: str
+) -> tuple[int, ...]:
+    """Tokens of the prompt and of the answer's text: what the next request may go on from."""
+    prompt = await _before(lease, wish) + await making.prompt(messages)
+    return tuple(await tokenize(lease, await without_second_bos(lease, wish, prompt) + answer))
 
 
 def _remembered(wish: Wish, messages: Sequence[Message]) -> Sequence[Message]:
@@ -126,32 +197,11 @@ def _remembered(wish: Wish, messages: Sequence[Message]) -> Sequence[Message]:
     return drop_old_thinking(messages) if model.family == "qwen3" or model.name.model == "deepseek-r1" else messages
 
 
-def chat_body(wish: Wish, messages: Sequence[Message], context: int) -> dict[str, Any]:
-    """The runner call for a conversation."""
-    body = {"messages": list(map(to_runner, messages)), **sampling(wish.options, context), **chat_format(wish.format)}
-    if wish.tools:
-        body["tools"] = wish.tools
-    if wish.top_logprobs is not None:
-        body |= {"logprobs": True, "top_logprobs": max(wish.top_logprobs, 1)}
-    if wish.think is not None:
-        body["chat_template_kwargs"] = template_arguments(wish.think)
-    return body
-
-
-def template_arguments(think: bool | str) -> dict[str, Any]:
-    """What a Jinja template is told of `think`."""
-    arguments: dict[str, Any] = {"enable_thinking": bool(think)}
-    if isinstance(think, str):
-        arguments["reasoning_effort"] = think
-    return arguments
-
-
-async def _fit(lease: Lease, body: Mapping[str, Any], messages: Sequence[Message]) -> list[Message]:
+async def _fit(lease: Lease, making: Prompter, messages: Sequence[Message]) -> list[Message]:
     """The longest end of the conversation that fits the context, with every system message before it.
 
     The last message always stays. Only asked after the runner refused the whole: usual requests pay nothing.
     """
-    rest = _template_part(body)
 
     def cut(dropped: int) -> list[Message]:
         return [message for message in messages[:dropped] if message.role.lower() == "system"] + [*messages[dropped:]]
@@ -159,25 +209,8 @@ async def _fit(lease: Lease, body: Mapping[str, Any], messages: Sequence[Message
     low, high = 1, max(len(messages) - 1, 1)
     while low < high:  # fewer messages never need more tokens: halving finds the first that fit
         middle = (low + high) // 2
-        if await _tokens(lease, cut(middle), rest) < lease.context:
+        if await making.tokens(cut(middle)) < lease.context:
             high = middle
         else:
             low = middle + 1
     return cut(low) if len(messages) > 1 else list(messages)
-
-
-def _template_part(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What else a template sees beside the messages."""
-    return {name: body[name] for name in ("tools", "chat_template_kwargs") if name in body}
-
-
-async def _tokens(lease: Lease, messages: Sequence[Message], rest: Mapping[str, Any]) -> int:
-    prompt = await _render(lease, messages, rest)
-    return len(await tokenize(lease, prompt)) + IMAGE_TOKENS * sum(len(message.images) for message in messages)
-
-
-async def _render(lease: Lease, messages: Sequence[Message], rest: Mapping[str, Any]) -> str:
-    """The prompt the template makes, without images."""
-    plain = [to_runner(msgspec.structs.replace(message, images=[])) for message in messages]
-    prompt: str = (await lease.ask("/apply-template", {"messages": plain, **rest}))["prompt"]
-    return prompt

@@ -1,4 +1,4 @@
-"""A raw prompt's continuation: no template, no parsing of thoughts or tools. `[img-N]` is where image N belongs."""
+"""The continuation of a finished prompt, raw or rendered. `[img-N]` is where image N belongs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Final
 
 from trio_ollama.runners.contract import MEDIA_MARKER, RunnerRefusedError
@@ -17,14 +18,27 @@ from trio_ollama.server.inference.generation import Clock, Generation, acquire, 
 from trio_ollama.server.inference.messages import Message
 from trio_ollama.server.inference.modes import completion_format
 from trio_ollama.server.inference.options import sampling
-from trio_ollama.server.inference.translate import CompletionTranslator
+from trio_ollama.server.inference.translate import CompletionTranslator, Translator
 from trio_ollama.server.inference.wish import Wish
 from trio_ollama.server.services import Services
+from trio_ollama.templates import without_bos
 
-__all__ = ["keep_ends", "open_completion", "open_cut", "tokenize"]
+__all__ = [
+    "keep_ends",
+    "open_completion",
+    "open_cut",
+    "open_prompt",
+    "text_of",
+    "tokenize",
+    "with_images",
+    "without_second_bos",
+]
 
 COMPLETION: Final = "/completion"
 _PLACE: Final = re.compile(r"\[img-(\d{1,4})\]")
+
+_BOS_LENGTH: Final = 64
+"""Characters that surely hold a begin token."""
 
 TOO_LONG: Final = (
     "the prompt is longer than the context length currently available to the model; shorten the prompt, adjust the "
@@ -39,18 +53,43 @@ async def open_completion(
     context shift allow. Raises `ApiError` 400 for images without their place in it, or places without their image.
     """
     (message,) = await readable(services, wish.target, [Message(images=list(images))])
-    whole = _with_images(prompt, message.images)
+    whole = with_images(prompt, message.images)
     wanted = demand(services, wish.target, wish.options, keep_alive=wish.keep_alive, shift=wish.shift)
     lease = await acquire(services, stack, wanted, clock)
+    if wish.remember:
+        clock.remember = partial(_context, lease, prompt)
     try:
-        return await _open(stack, lease, wish, whole, clock)
+        return await open_prompt(stack, lease, wish, whole, clock)
     except RunnerRefusedError as error:
         if images or not (wish.truncate and overflows(error)):
             raise
     return await open_cut(stack, lease, wish, prompt, clock)
 
 
-async def open_cut(stack: AsyncExitStack, lease: Lease, wish: Wish, prompt: str, clock: Clock) -> Generation:
+async def _context(lease: Lease, prompt: str, answer: str) -> tuple[int, ...]:
+    return tuple(await tokenize(lease, prompt + answer))
+
+
+async def open_prompt(
+    stack: AsyncExitStack,
+    lease: Lease,
+    wish: Wish,
+    prompt: str | list[int] | dict[str, Any],
+    clock: Clock,
+    translator: Translator | None = None,
+) -> Generation:
+    """Start the continuation of a prompt in any form that the runner takes. Raises what it says."""
+    body = {"prompt": prompt, **sampling(wish.options, lease.context), **completion_format(wish.format)}
+    if wish.top_logprobs is not None:
+        body["n_probs"] = max(wish.top_logprobs, 1)
+    return await Generation.open(
+        stack, lease, clock, COMPLETION, body, translator or CompletionTranslator(**wish.switches)
+    )
+
+
+async def open_cut(
+    stack: AsyncExitStack, lease: Lease, wish: Wish, prompt: str, clock: Clock, translator: Translator | None = None
+) -> Generation:
     """Start the continuation of a prompt that is too long, with its middle left out.
 
     Raises `ApiError` 400 where the context is not shifted either: then nothing may be forgotten.
@@ -58,11 +97,22 @@ async def open_cut(stack: AsyncExitStack, lease: Lease, wish: Wish, prompt: str,
     if not context_shift(wish.target, wish.shift):
         raise ApiError(400, TOO_LONG)
     tokens = await tokenize(lease, prompt)
-    return await _open(stack, lease, wish, keep_ends(tokens, lease.context, wish.options["num_keep"]), clock)
+    kept = keep_ends(tokens, lease.context, wish.options["num_keep"])
+    return await open_prompt(stack, lease, wish, kept, clock, translator)
 
 
-def _with_images(prompt: str, images: Sequence[bytes]) -> str | dict[str, Any]:
-    """What the runner takes for a prompt."""
+async def without_second_bos(lease: Lease, wish: Wish, prompt: str) -> str:
+    """The prompt without the begin token that its template wrote, if the tokenizer writes one, too."""
+    begin = wish.target.metadata.integer("tokenizer.ggml.bos_token_id", -1)
+    if begin < 0 or not prompt.startswith(("<", "[")):
+        return prompt  # nothing that could be one
+    if (await tokenize(lease, prompt[:_BOS_LENGTH]))[:2] != [begin, begin]:
+        return prompt
+    return without_bos(prompt, await text_of(lease, [begin]))
+
+
+def with_images(prompt: str, images: Sequence[bytes]) -> str | dict[str, Any]:
+    """What the runner takes for a prompt. Raises `ApiError` 400 unless each image has its place in it."""
     if not images:
         return prompt
     places = [int(number) for number in _PLACE.findall(prompt)]
@@ -76,21 +126,17 @@ def _with_images(prompt: str, images: Sequence[bytes]) -> str | dict[str, Any]:
     return {"prompt_string": marked, "multimodal_data": data}
 
 
-async def _open(
-    stack: AsyncExitStack, lease: Lease, wish: Wish, prompt: str | list[int] | dict[str, Any], clock: Clock
-) -> Generation:
-    body = {"prompt": prompt, **sampling(wish.options, lease.context), **completion_format(wish.format)}
-    if wish.top_logprobs is not None:
-        body["n_probs"] = max(wish.top_logprobs, 1)
-    translator = CompletionTranslator(**wish.switches)
-    return await Generation.open(stack, lease, clock, COMPLETION, body, translator)
-
-
 async def tokenize(lease: Lease, text: str, *, special: bool = True) -> list[int]:
     """The runner's tokens of a text; `special`: with those it puts round every prompt."""
     answer = await lease.ask("/tokenize", {"content": text, "add_special": special})
     tokens: list[int] = answer["tokens"]
     return tokens
+
+
+async def text_of(lease: Lease, tokens: Sequence[int]) -> str:
+    """The text that the runner has for these tokens, special ones as well."""
+    text: str = (await lease.ask("/detokenize", {"tokens": list(tokens)}))["content"]
+    return text
 
 
 def keep_ends(tokens: Sequence[int], context: int, keep: int) -> list[int]:

@@ -45,6 +45,8 @@ class Done(msgspec.Struct):
     """Since the request arrived."""
     load_ns: int = 0
     """From the arrival until the runner was handed over: queueing and loading."""
+    context: tuple[int, ...] = ()
+    """Tokens of the prompt with the answer, if they were asked for."""
 
 
 class Failure(msgspec.Struct):

@@ -8,16 +8,16 @@ raises: what fails is a `Failure`, and every answer ends with exactly one `Done`
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import trio
 
 from trio_ollama.runners.contract import Call, RunnerError, RunnerRefusedError
 from trio_ollama.scheduler import Demand, Lease
 from trio_ollama.server.errors import MID_STREAM, ApiError, describe_mid_stream
-from trio_ollama.server.inference.events import Done, Event, Failure
+from trio_ollama.server.inference.events import Done, Event, Failure, Token
 from trio_ollama.server.inference.translate import Translator
 from trio_ollama.server.inference.watch import Watch
 from trio_ollama.server.live import current
@@ -26,6 +26,13 @@ from trio_ollama.server.services import Services
 __all__ = ["Clock", "Generation", "acquire", "overflows", "report_out_of_memory"]
 
 logger = logging.getLogger(__name__)
+
+
+CONTEXT_SECONDS: Final = 5.0
+"""The end of an answer waits no longer for tokens that hardly any client wants."""
+
+Remember: TypeAlias = Callable[[str], Awaitable[tuple[int, ...]]]
+"""Given an answer's text, the tokens that a later request may go on from."""
 
 
 class Clock:
@@ -37,6 +44,8 @@ class Clock:
         self.watch = Watch()
         self.live = current()
         """The request, as others see it."""
+        self.remember: Remember | None = None
+        """Set before an answer begins to have its `Done` tell a context."""
 
     def loaded(self) -> None:
         """The runner was handed over just now."""
@@ -84,6 +93,7 @@ class Generation:
         self._calls = calls
         self._call = call
         self._first: list[Event] = []
+        self._texts: list[str] = []
 
     @classmethod
     async def open(
@@ -140,6 +150,8 @@ class Generation:
         events: list[Event] = []
         while not self._translator.finished and not events:
             await self._read(events)
+        if self._clock.remember is not None:
+            self._texts += [event.text for event in events if isinstance(event, Token)]
         if self._translator.finished and events:
             await self._finish(events[-1])
         return events
@@ -180,7 +192,18 @@ class Generation:
             last.total_ns, last.load_ns = self._clock.total_ns, self._clock.load_ns
             self._clock.watch.done(last)
         await self._calls.aclose()
+        if isinstance(last, Done) and self._clock.remember is not None:
+            last.context = await self._context(self._clock.remember)
         self._lease.release()
+
+    async def _context(self, remember: Remember) -> tuple[int, ...]:
+        """Nothing, if it cannot be had soon: the answer is whole without it."""
+        try:
+            with trio.move_on_after(CONTEXT_SECONDS):
+                return await remember("".join(self._texts))
+        except Exception as error:
+            logger.warning("an answer of %s comes without its context: %s", self._lease.model, error)
+        return ()
 
 
 def report_out_of_memory(lease: Lease, error: Exception) -> None:

@@ -44,10 +44,11 @@ class Message(msgspec.Struct):
 _THINK: Final = re.compile(r"^\s*<think>.*?</think>\s*", re.DOTALL)
 
 
-def assemble(model: Model, messages: Sequence[Message], *, system: str = "") -> list[Message]:
-    """The whole conversation: the model's stored messages, then the request's; `system` (else the model's own text) in
-    front, unless the request begins with such a message itself."""
-    whole = [*(Message(role=stored.role, content=stored.content) for stored in model.messages), *messages]
+def assemble(model: Model, messages: Sequence[Message], *, system: str = "", stored: bool = True) -> list[Message]:
+    """The whole conversation: the model's `stored` messages, then the request's; `system` (else the model's own text)
+    in front, unless the request begins with such a message itself."""
+    own = model.messages if stored else ()
+    whole = [*(Message(role=one.role, content=one.content) for one in own), *messages]
     text = system or model.system
     if text and not (messages and messages[0].role.lower() == "system"):
         whole.insert(0, Message(role="system", content=text))

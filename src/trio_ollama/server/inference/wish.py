@@ -31,6 +31,11 @@ class Wish:
     cut_prompt: bool = False
     """Where dropping messages is not enough, cut the prompt itself."""
 
+    context: Sequence[int] = ()
+    """Tokens of an earlier prompt with its answer, to go on from."""
+    remember: bool = False
+    """Tell such tokens at the end."""
+
     @property
     def switches(self) -> dict[str, Any]:
         """What the translators must know."""

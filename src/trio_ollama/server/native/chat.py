@@ -8,7 +8,7 @@ import msgspec
 from quart import Response
 
 from trio_ollama.server.asgi import request_stack
-from trio_ollama.server.inference.chat import check_abilities, check_template, load, open_chat
+from trio_ollama.server.inference.chat import check_abilities, check_template, load, open_chat, show_prompt
 from trio_ollama.server.inference.generation import Clock
 from trio_ollama.server.inference.messages import Message, assemble
 from trio_ollama.server.inference.modes import parse_format, parse_think
@@ -17,6 +17,7 @@ from trio_ollama.server.inference.stream import AnswerStream
 from trio_ollama.server.inference.wish import Wish
 from trio_ollama.server.lookup import WORDS, find_target
 from trio_ollama.server.native.common import check_top_logprobs, keep_alive_of, stops
+from trio_ollama.server.native.debug import rendered
 from trio_ollama.server.native.encode import ChatEncoder
 from trio_ollama.server.replies import json_reply, read
 from trio_ollama.server.services import services
@@ -40,6 +41,7 @@ class ChatRequest(msgspec.Struct):
     shift: bool | None = None
     logprobs: bool = False
     top_logprobs: int = 0
+    render_only: bool = msgspec.field(default=False, name="_debug_render_only")
 
 
 async def chat() -> Response:
@@ -71,6 +73,9 @@ async def chat() -> Response:
         return json_reply(encoder.short("load"))
     check_template(target)
     messages = assemble(target.model, body.messages)
+    if body.render_only:
+        prompt = await show_prompt(at, request_stack(), wish, messages, clock)
+        return rendered(body.model, {"message": {"role": "assistant", "content": ""}}, prompt, messages)
     generation = await open_chat(at, request_stack(), wish, messages, clock)
     if body.stream:
         return await stream_response(AnswerStream(generation, encoder.lines), NDJSON)

@@ -73,6 +73,7 @@ class NativeEncoder:
             **body,
             "done": True,
             "done_reason": done.reason,
+            **({"context": done.context} if done.context else {}),
             **{name: value for name, value in metrics.items() if value},
         }
 

@@ -56,7 +56,7 @@ async def tags() -> Response:
 
 
 def _tags(at: Services) -> list[dict[str, Any]]:
-    return [_tag(listed(at.store, at.metadata, entry)) for entry in at.store.list()]
+    return [_tag(listed(at.store, at.metadata, entry, setting=at.settings.go_template)) for entry in at.store.list()]
 
 
 def _tag(line: Listed) -> dict[str, Any]:
@@ -80,7 +80,7 @@ async def show() -> Response:
     at = services()
     body = await read(ShowRequest, at.settings.max_body)
     model = await find(at, body.given, WORDS["show"])
-    answer = await at.in_thread(partial(show_model, model, verbose=body.verbose))
+    answer = await at.in_thread(partial(show_model, model, verbose=body.verbose, setting=at.settings.go_template))
     answer["modified_at"] = local_stamp(model.modified_at)
     if body.system:
         answer["system"] = body.system

@@ -11,10 +11,12 @@ from quart import Response
 from trio_ollama.server.asgi import request_stack
 from trio_ollama.server.errors import ApiError
 from trio_ollama.server.inference.chat import check_abilities, check_template, load, open_chat
+from trio_ollama.server.inference.completion import open_completion
 from trio_ollama.server.inference.events import Done, Event, Token
 from trio_ollama.server.inference.generation import Clock
 from trio_ollama.server.inference.messages import Message, assemble
 from trio_ollama.server.inference.options import merge
+from trio_ollama.server.inference.prompters import infill
 from trio_ollama.server.inference.stream import AnswerStream
 from trio_ollama.server.inference.wish import Wish
 from trio_ollama.server.lookup import WORDS, find_target
@@ -77,11 +79,13 @@ async def completions() -> Response:
         if body.stream:
             return Response(encoder.chunk([loaded]), content_type=EVENT_STREAM)
         return json_reply(encoder.whole([], loaded))
-    check_template(target)
     if body.suffix:
-        raise ApiError(400, '"suffix" is not supported yet')
-    messages = assemble(target.model, [Message(role="user", content=body.prompt)])
-    generation = await open_chat(at, request_stack(), wish, messages, clock)
+        prompt = await infill(at, wish, body.prompt, body.suffix)
+        generation = await open_completion(at, request_stack(), wish, prompt, clock)
+    else:
+        check_template(target)
+        messages = assemble(target.model, [Message(role="user", content=body.prompt)])
+        generation = await open_chat(at, request_stack(), wish, messages, clock)
     if body.stream:
         return await stream_response(AnswerStream(generation, encoder.chunk), EVENT_STREAM)
     return json_reply(encoder.whole(*await generation.collect()))

@@ -1,0 +1,64 @@
+"""Who makes a model's prompts, and what becomes of the templates that nobody uses."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from trio_ollama.templates import Facts, GoTemplate, Mode, Native, Refused, TemplateError, go_template, prompt_mode
+
+from .metadata import Metadata
+from .model import Model
+
+__all__ = ["ignored", "mode_of", "stored_template"]
+
+_parsed = lru_cache(maxsize=64)(go_template)
+_decided = lru_cache(maxsize=64)(prompt_mode)
+
+
+def mode_of(model: Model, metadata: Metadata, setting: bool | None = None) -> Mode:
+    """The prompt mode of a model; `setting` is OLLAMA_GO_TEMPLATE.
+
+    The runner's built-in templates are not used: their name would be fixed at the launch, and two models that share
+    weights would be served with each other's (G22). Where only such a name is left, the model does not chat.
+    """
+    facts = Facts(
+        metadata.chat_template,
+        model.template,
+        model.config.renderer or "",
+        model.config.parser or "",
+        (model.family, *model.families),
+    )
+    mode = _decided(facts, setting)
+    if isinstance(mode, Native) and mode.builtin is not None:
+        return Refused(_why_not(model.template))
+    return mode
+
+
+def stored_template(model: Model, setting: bool | None = None) -> GoTemplate | None:
+    """The Go template among a model's layers; None if there is none, it is switched off, or cannot be used."""
+    if not model.template or setting is False:
+        return None
+    try:
+        return _parsed(model.template)
+    except TemplateError:
+        return None
+
+
+def ignored(model: Model, metadata: Metadata, setting: bool | None = None) -> str:
+    """Why a stored Go template does not make the prompts of conversations; empty if it does, or if there is none."""
+    if not model.template or not isinstance(mode_of(model, metadata, setting), Native):
+        return ""
+    if setting is False:
+        return "the stored TEMPLATE is not used: OLLAMA_GO_TEMPLATE is false"
+    return (
+        "the stored TEMPLATE is not used for conversations: the model file has a chat template of its own; "
+        "OLLAMA_GO_TEMPLATE=true changes that"
+    )
+
+
+def _why_not(template: str) -> str:
+    try:
+        _parsed(template)
+    except TemplateError as error:
+        return f"has a Go template that cannot be used: {error}"
+    return "has no chat template but the stored Go template, and OLLAMA_GO_TEMPLATE is false"
