@@ -59,6 +59,11 @@ def _killed_after_a_second(run: Run) -> Iterator[str]:
         yield f"R08: the process that let go of nothing ended at {ended}, its second was over at 4"
 
 
+def _third_gets_the_load(run: Run) -> Iterator[str]:
+    if run.processes[0].ended_at is not None and run.processes[0].ended_at < 2:
+        yield "R04: a load is given up although somebody waits for it"
+
+
 def _by(number: int, seconds: float) -> Callable[[Run], Iterator[str]]:
     return lambda run: answered(run, number, by=seconds)
 
@@ -80,6 +85,11 @@ def _stop_all_at(seconds: float) -> Callable[[World], None]:
     return interfere
 
 
+SLOW_LOOK_REQUESTS: Final = (Request(num_gpu=0), Request(model="b", at=5), Request(at=50))
+SLOW_LOOK_FAULTS: Final = (
+    Fault(at=4, what=What.QUERY_TIME, amount=1),
+    Fault(at=5.5, what=What.CRASH, target="a"),
+)
 FILLED: Final = Fault(at=0, what=What.FOREIGN, target="GPU-0", amount=16)
 
 AIMED: Final = (
@@ -100,10 +110,20 @@ AIMED: Final = (
     ),
     Aimed(
         name="a process ends while somebody waits for a slow look at the GPUs",
+        scenario=Scenario(requests=SLOW_LOOK_REQUESTS, faults=SLOW_LOOK_FAULTS),
+        requires=_by(1, 10),
+    ),
+    Aimed(
+        name="a process ends while somebody waits for a slow look at the GPUs, and nobody may queue",
+        scenario=Scenario(policy=Policy(queue_bound=0), requests=SLOW_LOOK_REQUESTS, faults=SLOW_LOOK_FAULTS),
+        requires=_by(1, 10),
+    ),
+    Aimed(
+        name="the first leaves a load that the third still waits for, behind one who wants other options",
         scenario=Scenario(
-            requests=(Request(), Request(model="b", at=5)),
-            faults=(Fault(at=4, what=What.QUERY_TIME, amount=1), Fault(at=5.5, what=What.CRASH, target="a")),
+            requests=(Request(num_ctx=2048, leaves=1), Request(num_ctx=8192, at=0.1), Request(num_ctx=2048, at=0.2))
         ),
+        requires=_third_gets_the_load,
     ),
     Aimed(
         name="another program fills the GPU",

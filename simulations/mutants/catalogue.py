@@ -1,4 +1,7 @@
-"""All mutants, by name."""
+"""All mutants, by name.
+
+Faults that nobody could ever see are none: wherever the scheduler is safe twice, either of the two can go.
+"""
 
 from __future__ import annotations
 

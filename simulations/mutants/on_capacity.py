@@ -51,14 +51,6 @@ MUTANTS: Final = (
         mistake="more runners than the limit allows are taken for room for thousands (I08, I14)",
     ),
     Mutant(
-        name="aborted-model-counts-on",
-        module=POOLS,
-        old="            self.now[MODELS] += 1",
-        new="            pass",
-        mistake="a load that was given up still counts towards the model limit in this pass (I14)",
-        survives="the next pass of the same step does not count it any more",
-    ),
-    Mutant(
         name="lag-ignored",
         module=MEMORY,
         old="min(reported_free, saturating_sub(total, reserved))",
@@ -92,6 +84,7 @@ MUTANTS: Final = (
         old="        _with_host({gpu.id: held.movable}, [gpu], held.host, base),",
         new="        _with_host({gpu.id: held.movable // 2}, [gpu], held.host, base),",
         mistake="less is reserved for a runner than it takes (I07)",
+        survives="no other load starts there while it loads, and then what it has really taken is known",
     ),
     Mutant(
         name="partial-evicts",

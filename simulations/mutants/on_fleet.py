@@ -105,14 +105,6 @@ MUTANTS: Final = (
         mistake="a claim does not start the bound on how long its runner may be silent (R81)",
     ),
     Mutant(
-        name="claim-kept-on-what-goes",
-        module=FLEET,
-        old="            self.waiters[runner.claimed_by].claim -= {runner.gen}\n",
-        new="",
-        mistake="a waiter still claims a runner that is on its way out",
-        survives="the pass at the end of the step replaces the claim, before anybody can look at it",
-    ),
-    Mutant(
         name="drain-without-watchdog",
         module=FLEET,
         old="        else:\n            self._emit(Rearm(runner.gen))\n\n    def _advance",
@@ -313,14 +305,6 @@ MUTANTS: Final = (
         old="return {} if self.state is State.GONE else {**self.reservation, MODELS: 0}",
         new="return {}",
         mistake="memory counts as free when its process is asked to end, not when it is back (R31)",
-    ),
-    Mutant(
-        name="queue-jumped",
-        module=RECORDS,
-        old="self.slots - self.held_slots - len(self.slot_queue)",
-        new="self.slots - self.held_slots",
-        mistake="a newcomer is told that a slot is free which others wait for (I13)",
-        survives="while anybody waits for a slot all of them are held, so that none is free either way",
     ),
     Mutant(
         name="crashes-not-counted",

@@ -35,14 +35,6 @@ MUTANTS: Final = (
         mistake="a lease ends as if the child had let go of all its calls (R08)",
     ),
     Mutant(
-        name="calls-never-settled",
-        module=LEASE,
-        old="return [call for call in calls if not call.settled.is_set()]",
-        new="return calls",
-        mistake="calls that are done are waited for like those that are not",
-        survives="to wait for what has happened already takes one more step, and nothing else",
-    ),
-    Mutant(
         name="failures-count-as-served",
         module=LEASE,
         old="self._unsettled(), served=self._served)",

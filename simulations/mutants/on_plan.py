@@ -68,6 +68,7 @@ MUTANTS: Final = (
         old="        elif q.demand.slot and self._free_slots(runner) <= 0 and self._queue_full(q):",
         new="        elif False:",
         mistake="the queue for slots has no bound (I13)",
+        survives="newcomers to a ready runner are judged by the shortcut; whoever gets here has been let in",
     ),
     Mutant(
         name="queue-without-bound",
@@ -187,6 +188,7 @@ MUTANTS: Final = (
         old="        if slot or not q.demand.slot:\n            self.waiting -= 1\n",
         new="",
         mistake="who got a slot in this pass still counts towards the bound (I13)",
+        survives="in a pass that grants anything hardly ever stands one who may still be refused",
     ),
     Mutant(
         name="more-victims-than-needed",
@@ -194,13 +196,6 @@ MUTANTS: Final = (
         old="            if all(amount <= 0 for amount in without.values()):\n                chosen.remove(runner)",
         new="            if False:\n                chosen.remove(runner)",
         mistake="runners are stopped that are in nobody's way (R42)",
-    ),
-    Mutant(
-        name="victims-of-no-use",
-        module=EVICTION,
-        old="            if any(amount > 0 and runner.reservation.get(id_, 0) for id_, amount in missing.items()):",
-        new="            if True:",
-        mistake="runners are stopped that hold nothing of what is short (R42)",
     ),
     Mutant(
         name="busy-runner-taken-for-idle",
@@ -229,14 +224,6 @@ MUTANTS: Final = (
         old="return runner.open_to(q.seq) and difference(runner.config, q.wanted) is None",
         new="return difference(runner.config, q.wanted) is None",
         mistake="a newcomer waits for a load that was stopped before it came (R26)",
-    ),
-    Mutant(
-        name="shortcut-at-the-end",
-        module=SHORTCUTS,
-        old="    if fleet.closing or fleet.backed_off(q.key) is not None:\n        return None",
-        new="    if fleet.backed_off(q.key) is not None:\n        return None",
-        mistake="a newcomer gets a loaded runner although the server shuts down (R68)",
-        survives="the shell refuses newcomers itself before it asks the fleet",
     ),
     Mutant(
         name="departures-of-no-interest",

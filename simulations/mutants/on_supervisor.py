@@ -154,14 +154,6 @@ MUTANTS: Final = (
         mistake="the tasks that watch a process outlive it",
     ),
     Mutant(
-        name="closed-nursery-used",
-        module=SUPERVISOR,
-        old="                self._nursery = None  # its slots",
-        new="                pass  # its slots",
-        mistake="a request that leaves after the end of its process starts a task in a nursery that is gone",
-        survives="in the step in which the end is known all leases are lost, and a lost one has no slot to confirm",
-    ),
-    Mutant(
         name="load-failure-swallowed",
         module=SUPERVISOR,
         old="            self._scheduler.step(lambda now: fleet.load_failed(self.gen, text, out_of_memory=memory, now="
