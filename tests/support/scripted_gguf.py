@@ -55,6 +55,7 @@ A call looks so:
 """A chat template of the widespread kind: thoughts between tags, and calls as JSON between others."""
 
 _EMBEDDING, _HEADS, _FEED_FORWARD = 64, 2, 64
+_FIRST_BYTE: Final = 3
 _SPACE: Final = "\u2581"
 _CERTAIN: Final = 10.0
 
@@ -65,19 +66,28 @@ def tool_call(name: str, arguments: str) -> str:
 
 
 def write_scripted_gguf(
-    path: Path | str, pieces: Sequence[str], *, name: str = "scripted", chat_template: str = TEMPLATE
+    path: Path | str, pieces: Sequence[str | bytes], *, name: str = "scripted", chat_template: str = TEMPLATE
 ) -> Path:
     """Write the model to `path` and return it.
 
-    `pieces`: what it says after any prompt, each a token of its own: at most 60, all different.
+    `pieces`: what it says after any prompt, each a token of its own: at most 60, all different. A piece of `bytes` is
+    one byte, which may be a part of a character; none of these may be the last byte of a prompt. An empty
+    `chat_template` is none.
     """
     path, count = Path(path), len(pieces)
     assert count == len(set(pieces)) < _EMBEDDING - 3
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), _SPACE]
     first = len(tokens)
-    tokens += [piece.replace(" ", _SPACE) for piece in pieces]
+    said: list[int] = []
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            (byte,) = piece
+            said.append(_FIRST_BYTE + byte)
+        else:
+            said.append(len(tokens))
+            tokens.append(piece.replace(" ", _SPACE))
     kinds = [gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL, gguf.TokenType.CONTROL]
-    kinds += [gguf.TokenType.BYTE] * 256 + [gguf.TokenType.NORMAL] * (1 + count)
+    kinds += [gguf.TokenType.BYTE] * 256 + [gguf.TokenType.NORMAL] * (1 + len(tokens) - first)
 
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(name)
@@ -93,22 +103,24 @@ def write_scripted_gguf(
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("llama")
     writer.add_token_list(tokens)
-    writer.add_token_scores([0.0] * (first - 1) + [-1.0 - index for index in range(1 + count)])
+    writer.add_token_scores([0.0] * (first - 1) + [-1.0 - index for index in range(1 + len(tokens) - first)])
     writer.add_token_types(kinds)
     writer.add_unk_token_id(0)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_add_bos_token(True)
-    writer.add_chat_template(chat_template)
+    if chat_template:
+        writer.add_chat_template(chat_template)
 
     # Dimension 0 says "no piece yet", dimension i + 1 "piece i was last"; no layer adds anything to that.
     embeddings = np.zeros((len(tokens), _EMBEDDING), np.float32)
     output = np.zeros_like(embeddings)
     embeddings[:first, 0] = 1
-    for index, following in enumerate([*range(first, first + count), 2]):
+    for index, following in enumerate([*said, 2]):
         output[following, index] = _CERTAIN
         if index < count:
-            embeddings[first + index, index + 1] = 1
+            embeddings[following] = 0
+            embeddings[following, index + 1] = 1
     writer.add_tensor("token_embd.weight", embeddings)
     writer.add_tensor("output.weight", output)
     ones, square = np.ones(_EMBEDDING, np.float32), np.zeros((_EMBEDDING, _EMBEDDING), np.float32)
