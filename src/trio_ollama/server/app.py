@@ -19,13 +19,14 @@ from trio_ollama.server.fallbacks import install_fallbacks
 from trio_ollama.server.guards import install_guards
 from trio_ollama.server.live import dialect, mark
 from trio_ollama.server.openai.encode import error_object
+from trio_ollama.server.openapi import document
 from trio_ollama.server.record import Recorder
-from trio_ollama.server.replies import json_reply
-from trio_ollama.server.routes import cancelable
+from trio_ollama.server.replies import JSON, json_reply
+from trio_ollama.server.routes import Route, cancelable
 from trio_ollama.server.services import Services
 from trio_ollama.settings import Settings
 
-__all__ = ["DEFAULT_CONTEXT", "create_app"]
+__all__ = ["DEFAULT_CONTEXT", "ROUTES", "create_app"]
 
 DEFAULT_CONTEXT: Final = 4096
 """Tokens of context on a machine with little or no VRAM."""
@@ -48,7 +49,7 @@ def create_app(
     """
     app = App("trio_ollama")
     Services(settings, scheduler, store, metadata_cache, default_context, recorder).attach(app)
-    for route in (*native.ROUTES, *openai.ROUTES, *anthropic.ROUTES):
+    for route in ROUTES:
         view, methods = cancelable(route.view) if route.inference else route.view, list(route.methods)
         app.add_url_rule(route.rule, endpoint=f"{'_'.join(methods)} {route.rule}", view_func=view, methods=methods)
     app.after_request(mark)
@@ -57,6 +58,15 @@ def create_app(
     for kind in (BodyError, Exception):
         app.register_error_handler(kind, refuse)
     return app
+
+
+async def described() -> Response:
+    """GET /openapi.json: this description."""
+    return Response(document(ROUTES), content_type=JSON)
+
+
+ROUTES: Final = (*native.ROUTES, *openai.ROUTES, *anthropic.ROUTES, Route("/openapi.json", ("GET",), described))
+"""All there are."""
 
 
 async def refuse(error: Exception) -> Response:

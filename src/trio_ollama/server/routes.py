@@ -22,7 +22,7 @@ BODY: Final = (400, 413)
 """Statuses of a body that cannot be used."""
 MODEL: Final = (400, 403, 404)
 """Statuses of a name that cannot be used: invalid, in the cloud, not there."""
-RUN: Final = (*BODY, *MODEL, 499, 503)
+RUN: Final = (*BODY, *MODEL, 499, 501, 503)
 """Statuses of a request that wants something of a model."""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.api_description import check_described
 from tests.support.asgi_client import Answer, send
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.tiny_gguf import CHAT_TEMPLATE, write_tiny_gguf
@@ -30,7 +31,8 @@ THINKING_TEMPLATE = CHAT_TEMPLATE + "{# <think> </think> tools #}"
 
 @dataclass
 class Daemon:
-    """The application and what it works with; `send` asks it something and checks that nothing was left held."""
+    """The application and what it works with; `send` asks it something and checks that nothing was left held, and that
+    the answer is one that /openapi.json tells of."""
 
     app: App
     scheduler: FakeScheduler
@@ -40,6 +42,7 @@ class Daemon:
         answer = await send(self.app, method, path, body, **more)
         assert answer.complete
         assert self.scheduler.idle
+        check_described(method, path, answer)
         return answer
 
     async def post(self, path: str, body: object = b"", **more: Any) -> Answer:
