@@ -167,11 +167,13 @@ async def test_probabilities_wait_for_their_text(own: Daemon) -> None:
     assert [entry["token"] for entry in first["logprobs"]] == ["<th", "ink>", "a"]
 
 
-async def test_thirty_equal_tokens(own: Daemon) -> None:
+@pytest.mark.parametrize(("path", "body"), [("/api/generate", GENERATE), ("/api/chat", CHAT)])
+async def test_thirty_equal_tokens(own: Daemon, path: str, body: Any) -> None:
+    """R75."""
     own.scheduler.script = lambda path, body: [completion_events("x")[:1]] * 40
-    *lines, last = (await own.post("/api/generate", GENERATE)).lines
+    *lines, last = (await own.post(path, body)).lines
     assert len(lines) == 32
-    assert (last["done"], last["done_reason"], last["response"]) == (True, "length", "")
+    assert (last["done"], last["done_reason"]) == (True, "length")
 
 
 PNG = "iVBORw0KGgoAAAAA"

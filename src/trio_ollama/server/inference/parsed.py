@@ -18,7 +18,8 @@ _THINK: Final = Tags("<think>", "</think>")
 
 def answer_to(wish: Wish, prompt: str) -> Translator:
     """The translator for what follows a rendered prompt."""
-    plain, mode = CompletionTranslator(**wish.switches), wish.target.mode
+    plain = CompletionTranslator(**{**wish.switches, "guard_repeats": True})
+    mode = wish.target.mode
     tags, parser = None, None
     if isinstance(mode, GoTemplate):
         tags = mode.tags
