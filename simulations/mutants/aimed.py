@@ -53,10 +53,15 @@ def _back_when_it_shows(run: Run) -> Iterator[str]:
         yield f"R32: at {gone:g} the memory of a counts as back, the driver shows it at 13"
 
 
-def _killed_after_a_second(run: Run) -> Iterator[str]:
-    ended = run.processes[0].ended_at
-    if ended is None or ended > 4.1:
-        yield f"R08: the process that let go of nothing ended at {ended}, its second was over at 4"
+def _first_ends(by: float, why: str) -> Callable[[Run], Iterator[str]]:
+    """The first process, at the latest then."""
+
+    def requires(run: Run) -> Iterator[str]:
+        ended = run.processes[0].ended_at
+        if ended is None or ended > by:
+            yield f"{why}, but it ended at {ended}"
+
+    return requires
 
 
 def _third_gets_the_load(run: Run) -> Iterator[str]:
@@ -223,7 +228,7 @@ AIMED: Final = (
             requests=(Request(tokens=1000, leaves=3), Request(at=50)),
             faults=(Fault(at=3, what=What.STOP, target="a"),),
         ),
-        requires=_killed_after_a_second,
+        requires=_first_ends(4.1, "R08: the process that let go of nothing had a second until 4"),
     ),
     Aimed(
         name="the server ends while a process is put down after a fault",
@@ -232,5 +237,6 @@ AIMED: Final = (
             requests=(Request(), Request(at=20)),
             faults=(Fault(at=3, what=What.END),),
         ),
+        requires=_first_ends(5.1, "R67: the process was killed at 2 and takes 3 seconds to die"),
     ),
 )
