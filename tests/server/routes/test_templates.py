@@ -131,6 +131,12 @@ async def test_without_tools_nothing_is_a_call(own: Daemon) -> None:
     assert answer.json["message"] == {"role": "assistant", "content": CALL}
 
 
+async def test_without_tools_nothing_is_held_back(own: Daemon) -> None:
+    says(own, "a <call>", "{", "b")
+    answer = await own.post("/api/chat", CHAT)
+    assert [line["message"]["content"] for line in answer.lines] == ["a <call>", "{", "b", ""]
+
+
 async def test_a_call_that_never_ends_is_text(own: Daemon) -> None:
     says(own, CALL[:-2])
     answer = await own.post("/api/chat", CHAT | {"stream": False, "tools": [TOOL]})
@@ -186,6 +192,28 @@ async def test_images_stand_where_the_template_puts_them(own: Daemon, add_model:
     prompt = sent(own)["prompt"]
     assert prompt["prompt_string"] == f"[user] a {MEDIA_MARKER} b\n[assistant]"
     assert prompt["multimodal_data"] == [PNG]
+
+
+@pytest.mark.parametrize("text", ["[img-7]", "[img-0] [img-1]"])
+async def test_places_without_an_image_are_refused(own: Daemon, add_model: AddModel, text: str) -> None:
+    """Somebody's image must not get into another place."""
+    add_model("own", "bare", template=TEMPLATE, capabilities=("vision",))
+    with nothing_started(own.scheduler):
+        answer = await own.post("/api/chat", CHAT | {"messages": [USER | {"content": text, "images": [PNG]}]})
+    assert answer.status == 400
+    assert "images belongs" in answer.json["error"]
+
+
+async def test_how_many_images_a_prompt_has(own: Daemon, add_model: AddModel) -> None:
+    add_model("own", "bare", template=TEMPLATE, capabilities=("vision",))
+    for path, body in (
+        ("/api/generate", GENERATE | {"images": [PNG, PNG]}),
+        ("/api/chat", CHAT | {"messages": [USER | {"images": [PNG]}, USER | {"images": [PNG]}]}),
+    ):
+        info = (await own.post(path, body | {"_debug_render_only": True})).json["_debug_info"]
+        assert info["image_count"] == 2
+        assert "[img-0]" in info["rendered_template"]
+        assert "[img-1]" in info["rendered_template"]
 
 
 async def test_a_begin_token_is_not_doubled(own: Daemon) -> None:
@@ -306,6 +334,7 @@ REFUSED = [
     ({"template": "{{ if }}"}, "template: "),
     ({"template": "{{ index .Messages 9 }}{{ .Prompt }}"}, 'model "own" has a template that cannot be rendered: '),
     ({"model": "tiny", "suffix": "b"}, ABLE),
+    ({"model": "boaster", "suffix": "b"}, ABLE.replace("tiny", "boaster")),
     ({"model": "bad"}, 'model "bad" has a Go template that cannot be used: line 1: '),
     ({"context": [1], "images": [PNG]}, "context and images cannot be combined"),
     ({"raw": True, "context": [1]}, "raw mode does not support template, system, or context"),
@@ -316,6 +345,7 @@ REFUSED = [
 @pytest.mark.parametrize(("change", "text"), REFUSED, ids=[text for _, text in REFUSED])
 async def test_refused(own: Daemon, add_model: AddModel, change: dict[str, Any], text: str) -> None:
     add_model("bad", "bare", template="{{ end }}")
+    add_model("boaster", capabilities=("insert",))
     with nothing_started(own.scheduler):
         answer = await own.post("/api/generate", GENERATE | change)
     assert answer.status == 400
