@@ -1,7 +1,7 @@
 """Making a model: from uploaded GGUF files, or from another model, with texts and parameters of its own.
 
-Not yet: conversion of safetensors, quantizing, merging of split files, detection of known templates; and a Go template
-is stored without being checked. What cannot be done is refused before anything is written.
+Not yet: conversion of safetensors, quantizing, merging of split files, detection of known templates. What cannot be
+done is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
+
+from trio_ollama.templates import Template, TemplateError
 
 from . import manifest as media
 from .details import human_count
@@ -117,6 +119,10 @@ def _check(request: CreateRequest) -> ModelName:
         raise CreateError("no files provided to convert")
     if len(request.adapters or {}) > 1:
         raise CreateError("only one adapter is currently supported")
+    try:
+        Template.parse(request.template)
+    except TemplateError as error:
+        raise CreateError(f"template error: {error}") from None
     return name
 
 

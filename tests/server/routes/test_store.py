@@ -172,12 +172,14 @@ async def test_create_from_a_model_with_the_old_name(daemon: Daemon) -> None:
         ({"model": "new", "files": {"x.gguf": ""}}, 400, "invalid digest format"),
         ({"model": "new", "files": {"x.gguf": ZEROS}}, 404, f'blob "{ZEROS}" not found'),
         ({"model": "new", "from": "nobody"}, 404, 'model "nobody" not found, try pulling it first'),
+        ({"model": "new", "from": "tiny", "template": "{{ end }}"}, 400, "template error: line 1: unexpected {{end}}"),
     ],
 )
 @pytest.mark.parametrize("stream", [True, False])
 async def test_create_refused(daemon: Daemon, body: Any, status: int, text: str, stream: bool) -> None:
     answer = await daemon.post("/api/create", body | {"stream": stream})
     assert (answer.status, answer.json) == (status, {"error": text})
+    assert {entry.name.model for entry in daemon.store.list()} == {"tiny", "thinker", "bare", "vectors"}
 
 
 async def test_a_create_that_is_given_up_makes_no_model(daemon: Daemon) -> None:
