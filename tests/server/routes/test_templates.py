@@ -6,8 +6,9 @@ import logging
 from typing import Any
 
 import pytest
+import trio
 
-from tests.support.fake_scheduler import completion_events
+from tests.support.fake_scheduler import FakeLease, completion_events
 from trio_ollama.runners.contract import MEDIA_MARKER, RunnerRefusedError
 from trio_ollama.settings import Settings
 
@@ -290,6 +291,20 @@ async def test_an_answer_does_not_hang_on_its_context(own: Daemon) -> None:
     own.scheduler.answers = {"/tokenize": lambda body: RunnerRefusedError(500, "no")}
     answer = await own.post("/api/generate", GENERATE | {"stream": False, "template": "{{ .Prompt }}"})
     assert (answer.status, answer.json["response"]) == (200, "Hello")
+    assert "context" not in answer.json
+
+
+async def test_nor_does_it_wait_for_it_for_ever(own: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner that says nothing more has still given its answer; `Daemon.send` sees that it is let go."""
+
+    async def silent(lease: FakeLease, path: str, body: object) -> Any:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(FakeLease, "ask", silent)
+    monkeypatch.setattr("trio_ollama.server.inference.generation.CONTEXT_SECONDS", 0.05)
+    with trio.fail_after(10):
+        answer = await own.post("/api/generate", GENERATE | {"stream": False, "template": "{{ .Prompt }}"})
+    assert (answer.status, answer.json["response"], answer.json["done"]) == (200, "Hello", True)
     assert "context" not in answer.json
 
 
