@@ -13,6 +13,7 @@ from trio_ollama import OLLAMA_API_VERSION, __version__
 from trio_ollama.server.demand import ABANDONED_LOAD
 from trio_ollama.server.inference.options import DEFAULTS, KINDS
 from trio_ollama.server.live import HEADER, dialect
+from trio_ollama.server.native.fit import MOST_SLOTS
 from trio_ollama.server.replies import encode
 from trio_ollama.server.routes import Route
 
@@ -88,7 +89,8 @@ ANYWHERE: Final = (403, 500)
 """Statuses that each route may have."""
 
 _TEXTS: Final[Schema] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-_PARTS: Final[Schema] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]}
+_PART: Final[Schema] = {"type": "object", "properties": {"type": {"type": "string"}}, "required": ["type"]}
+_PARTS: Final[Schema] = {"anyOf": [{"type": "string"}, {"type": "array", "items": _PART}]}
 _TYPES: Final[Mapping[str, Schema]] = {
     "integer": {"type": "integer"},
     "float32": {"type": "number"},
@@ -121,6 +123,18 @@ LOOSE: Final[Mapping[str, Schema]] = {
 """Fields that take several types, or names of which only some mean something, and are checked by hand: by the name of
 the field, alone or behind that of its struct. They have no type of their own that could be described."""
 
+BOUNDS: Final[Mapping[str, Schema]] = {
+    "top_logprobs": {"minimum": 0, "maximum": 20},
+    "CompletionRequest.logprobs": {"minimum": 0, "maximum": 20},
+    "MessagesRequest.max_tokens": {"minimum": 1},
+    "ResponsesRequest.background": {"enum": [False]},
+    **{f"{kind}.messages": {"minItems": 1} for kind in ("ChatCompletionRequest", "MessagesRequest", "CountRequest")},
+    "FitRequest.parallel": {"minimum": 0, "maximum": MOST_SLOTS},
+    "ResponsesRequest.truncation": {"enum": ["auto", "disabled"]},
+    "OpenAIEmbeddingRequest.encoding_format": {"enum": ["float", "base64"]},
+}
+"""What else a value must be, where its type allows more."""
+
 REQUIRED: Final[Mapping[str, Sequence[str]]] = {
     "ChatCompletionRequest": ("model", "messages"),
     "MessagesRequest": ("model", "messages", "max_tokens"),
@@ -128,7 +142,10 @@ REQUIRED: Final[Mapping[str, Sequence[str]]] = {
     "OpenAIEmbeddingRequest": ("model", "input"),
     "CopyRequest": ("source", "destination"),
     **dict.fromkeys(("GenerateRequest", "ChatRequest", "EmbedRequest", "EmbeddingsRequest"), ("model",)),
-    **dict.fromkeys(("CompletionRequest", "ResponsesRequest"), ("model",)),
+    "CompletionRequest": ("model",),
+    "ResponsesRequest": ("model", "input"),
+    "AnthropicMessage": ("role", "content"),
+    "AnthropicTool": ("name",),
 }
 """Fields that a request is refused without. Those of other bodies have two names, either of which will do."""
 
@@ -172,6 +189,7 @@ def _complete(name: str, schema: Schema) -> None:
     """Say what the types cannot."""
     for field, described in schema.get("properties", {}).items():
         more = LOOSE.get(f"{name}.{field}") or LOOSE.get(field)
+        described |= BOUNDS.get(f"{name}.{field}") or BOUNDS.get(field) or {}
         if more is not None and not described.keys() & {"anyOf", "$ref"} and described.get("type") in (None, "object"):
             described |= more
     if name in REQUIRED:

@@ -1,0 +1,173 @@
+"""Requests that a stranger makes of /openapi.json, with real runners: nothing undocumented, no hang, the daemon lives.
+
+What comes back is held against the description by schemathesis; the seed is fixed. Names of models are replaced by
+those of the store, and answers are kept short: it is about requests, not about tokens.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.support.real_daemon import RealDaemon, wait_until
+from tests.support.store_fixture import OllamaStore
+from tests.support.tiny_gguf import CHAT_TEMPLATE, write_tiny_gguf
+
+from .conftest import ONE_THREAD
+
+schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed: pip install schemathesis")
+
+EXAMPLES: Final = 25
+"""For each operation."""
+BUDGET: Final = 45.0
+"""Seconds for all of them; what is not reached by then is not asked, and an operation at least must have been."""
+LIMIT: Final = 20.0
+"""Seconds for one answer."""
+
+SHORT: Final = {"num_predict": 3, "num_ctx": 256}
+MODELS: Final = ("able", "embedder", "nobody")
+ABLE: Final = CHAT_TEMPLATE + "{# <think> </think> tools #}"
+"""Of a model that takes tools, and is asked to think."""
+LEFT_OUT: Final = frozenset({"put_api_blobs", "delete_api_delete", "post_api_create", "post_api_copy"})
+"""They change the store that the others work with; each has tests of its own."""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, bytes]) -> Iterator[RealDaemon]:
+    store = OllamaStore(tmp_path_factory.mktemp("schemathesis") / "models")
+    able = write_tiny_gguf(store.root.parent / "able.gguf", name="able", chat_template=ABLE)
+    for name, weights in (("able", able.read_bytes()), ("embedder", tiny_models["embedder"])):
+        store.add(f"{name}:latest", weights, params={**ONE_THREAD, **SHORT})
+    with RealDaemon(store.root, TRIO_OLLAMA_MAX_BODY="1MiB") as daemon:
+        yield daemon
+        log = daemon.log_path.read_text(errors="replace")
+    assert "Traceback" not in log, "something happened that nobody foresaw"
+    assert "unexpected error" not in log
+
+
+TAME: Final[dict[str, Any]] = {
+    "model": {"enum": list(MODELS)},
+    "max_tokens": {"enum": [1, 2, 3]},
+    "max_output_tokens": {"enum": [1, 2, 3]},
+    "arguments": {"enum": ["{}", '{"a": 1}', "[]", "{"]},
+    "role": {"enum": ["user", "assistant", "system", "tool", "strange"]},
+    "keep_alive": {"enum": [0, 60, 0.5, "1m", -1, "soon"]},
+    "images": {"type": "array", "maxItems": 0},
+    "reasoning_effort": {"enum": ["", "low", "none", "hardly"]},
+    "effort": {"enum": ["", "low", "none", "hardly"]},
+}
+"""Fields that would otherwise be refused nearly always."""
+PART: Final = {
+    "type": "object",
+    "properties": {
+        "type": {"enum": ["text", "input_text", "message", "thinking", "image", "image_url", "tool_result", "strange"]},
+        **{name: {"type": "string"} for name in ("text", "thinking", "image_url", "tool_use_id", "role", "content")},
+    },
+    "required": ["type", "text", "content"],
+}
+"""A part of a content, an item of an input."""
+PARTS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": PART, "minItems": 1}]}
+WANTED: Final = frozenset({"max_tokens", "max_output_tokens", "options", "role", "content"})
+"""Fields that are always given, where there are any."""
+RELOADS: Final = ("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap", "draft_num_predict")
+"""Options that make another runner of it each time."""
+
+
+def tamed(document: dict[str, Any]) -> dict[str, Any]:
+    """The description, so narrowed that many requests are answered, and soon; strange ones remain."""
+    document = copy.deepcopy(document)
+    for schema in document["components"]["schemas"].values():
+        fields = schema.get("properties", {})
+        fields |= {name: tame for name, tame in TAME.items() if name in fields and fields[name].get("type") != "object"}
+        required = {*schema.get("required", []), *(WANTED & fields.keys())}
+        schema |= {"required": sorted(required), "additionalProperties": False}
+        for name in ("content", "input", "system"):
+            if "items" in str(fields.get(name)) and "Embed" not in schema["title"]:
+                fields[name] = PARTS
+        if "options" in fields:
+            options = fields["options"]
+            options["properties"] = {
+                name: described for name, described in options["properties"].items() if name not in RELOADS
+            }
+            options["properties"]["num_predict"] = {"enum": [0, 1, 3]}
+            options |= {"required": ["num_predict"], "additionalProperties": False}
+    return document
+
+
+def operations(document: dict[str, Any]) -> Iterator[Any]:
+    for found in schemathesis.openapi.from_dict(document).get_all_operations():
+        operation = found.ok()
+        if operation.definition.raw["operationId"] not in LEFT_OUT and operation.method != "delete":
+            yield operation
+
+
+def test_what_a_stranger_asks(daemon: RealDaemon, record_property: Any) -> None:
+    """Each operation gets its share of the time; no answer is undocumented, and nobody waits in vain."""
+    with httpx.Client(base_url=daemon.url, timeout=LIMIT) as client:
+        document = tamed(client.get("/openapi.json").json())
+        begin = time.monotonic()
+        asked = {
+            operation.definition.raw["operationId"]: ask(operation, client, begin + BUDGET)
+            for operation in operations(document)
+        }
+        record_property("asked", asked)
+        assert sum(asked.values()) > len(asked)
+        assert sum(count > 0 for count in asked.values()) > len(asked) // 2
+        assert client.get("/api/version").status_code == 200
+        assert client.get("/api/requests").json() == {"requests": []}
+        chat = {"model": "able", "messages": [{"role": "user", "content": "w1"}], "stream": False, "keep_alive": 0}
+        assert client.post("/api/chat", json=chat).json()["done"] is True
+        client.post("/api/stop", json={"model": "embedder", "mode": "force"})
+    for _ in wait_until(10):
+        if not daemon.children():
+            break
+    else:
+        raise AssertionError(f"runners are left\n{daemon.log}")
+
+
+def ask(operation: Any, client: httpx.Client, end: float) -> int:
+    """How many requests were made of one operation."""
+    count = 0
+
+    @seed(4711)
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy())
+    def one(case: Any) -> None:
+        nonlocal count
+        if time.monotonic() > end:
+            return
+        count += 1
+        check(case, client)
+
+    one()
+    return count
+
+
+def check(case: Any, client: httpx.Client) -> None:
+    request = case.as_transport_kwargs(base_url=str(client.base_url).rstrip("/"))
+    request.pop("cookies", None)
+    if "data" in request:  # as another client library calls it
+        request["content"] = request.pop("data")
+    answer = client.request(**request)
+    described = case.operation.definition.raw["responses"]
+    sent = f"{request['method']} {request['url']} {request.get('json', '')!r:.900}"
+    what = f"{sent}: {answer.status_code} {answer.text:.300}"
+    assert str(answer.status_code) in described, what
+    if answer.status_code >= 500:
+        assert "internal server error" not in answer.text, what
+    kind = answer.headers.get("content-type", "").partition(";")[0]
+    content = described[str(answer.status_code)].get("content")
+    if content and answer.content:
+        assert kind in content, what
