@@ -184,6 +184,7 @@ TEXTS = """\
 def test_show_has_its_sections_in_order() -> None:
     assert summary(SHOWN) == SUMMARY + TEXTS
     assert summary(SHOWN, verbose=True) == SUMMARY + VERBOSE + TEXTS
+    assert summary(SHOWN | {"notes": ["one", "two"]}) == SUMMARY + TEXTS + "  Notes\n    one\n    two\n\n"
 
 
 def test_show_falls_back_to_the_details_and_leaves_out_what_is_empty() -> None:

@@ -68,6 +68,7 @@ def summary(info: Json, *, verbose: bool = False) -> str:
         sections.append(("Tensors", _tensors(info.get("tensors") or [])))
     sections.append(("System", _first_lines(info.get("system") or "")))
     sections.append(("License", _first_lines(info.get("license") or "")))
+    sections.append(("Notes", [(note,) for note in info.get("notes") or ()]))
     return "".join(f"  {title}\n{columns(rows, indent=INDENT)}\n" for title, rows in sections if rows)
 
 
