@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
@@ -23,9 +23,9 @@ from .conftest import ONE_THREAD
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed: pip install schemathesis")
 
-EXAMPLES: Final = 25
+EXAMPLES: Final = 20
 """For each operation."""
-BUDGET: Final = 45.0
+BUDGET: Final = 35.0
 """Seconds for all of them; what is not reached by then is not asked, and an operation at least must have been."""
 LIMIT: Final = 20.0
 """Seconds for one answer."""
@@ -109,7 +109,7 @@ def operations(document: dict[str, Any]) -> Iterator[Any]:
 
 def test_what_a_stranger_asks(daemon: RealDaemon, record_property: Any) -> None:
     """Each operation gets its share of the time; no answer is undocumented, and nobody waits in vain."""
-    with httpx.Client(base_url=daemon.url, timeout=LIMIT) as client:
+    with httpx2.Client(base_url=daemon.url, timeout=LIMIT) as client:
         document = tamed(client.get("/openapi.json").json())
         begin = time.monotonic()
         asked = {
@@ -131,7 +131,7 @@ def test_what_a_stranger_asks(daemon: RealDaemon, record_property: Any) -> None:
         raise AssertionError(f"runners are left\n{daemon.log}")
 
 
-def ask(operation: Any, client: httpx.Client, end: float) -> int:
+def ask(operation: Any, client: httpx2.Client, end: float) -> int:
     """How many requests were made of one operation."""
     count = 0
 
@@ -147,15 +147,16 @@ def ask(operation: Any, client: httpx.Client, end: float) -> int:
     def one(case: Any) -> None:
         nonlocal count
         if time.monotonic() > end:
-            return
+            return  # making requests takes time as well, but few are left of this operation
         count += 1
         check(case, client)
 
-    one()
+    if time.monotonic() < end:
+        one()
     return count
 
 
-def check(case: Any, client: httpx.Client) -> None:
+def check(case: Any, client: httpx2.Client) -> None:
     request = case.as_transport_kwargs(base_url=str(client.base_url).rstrip("/"))
     request.pop("cookies", None)
     if "data" in request:  # as another client library calls it
