@@ -66,6 +66,17 @@ def has_to_fail(case: Case) -> bool:
     return Known.CODE in case.known and any(seed in source for source in case.source for seed in SEEDS)
 
 
+HEADING: Final = """\
+# Known races, played
+
+Each row is a scenario: the control is a model of Ollama's scheduler (the *older* one where it says so), ours is the
+real scheduler. "fails at 3" names the first interleaving in which it fails; [races.md](races.md) explains the entries,
+[simulation.md](simulation.md) how it is done.
+Made by `python -m simulations corpus --markdown docs/corpus.md`.
+
+"""
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="ENTRY", help="such as R38, with all its scenarios, or R38-b")
     parser.add_argument("--only", choices=("ours", "control"), help="play one of the two schedulers")
@@ -89,7 +100,7 @@ def main(options: argparse.Namespace) -> int:
     for entry, where in listed.items():
         print(f"{entry:6} elsewhere: {where}")
     if options.markdown is not None:
-        options.markdown.write_text(markdown(rows, listed), encoding="utf-8")
+        options.markdown.write_text(HEADING + markdown(rows, listed), encoding="utf-8")
     bites = sum(control is not None and not control.passes for _, control, _ in rows)
     print(f"\n{len(rows)} scenarios, {bites} of them fail on the control; {len(wrong)} are not as they should be")
     for line in wrong:

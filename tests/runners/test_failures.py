@@ -231,7 +231,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return "unix"
     def log_message(self, *_):
         pass
-socketserver.UnixStreamServer(sys.argv[sys.argv.index("--host") + 1], Handler).serve_forever()
+def argument(name):
+    return sys.argv[sys.argv.index(name) + 1]
+host = argument("--host")
+if host.endswith(".sock"):
+    server = socketserver.UnixStreamServer(host, Handler)
+else:  # the folder's path is too long for a socket
+    server = http.server.HTTPServer((host, int(argument("--port"))), Handler)
+server.serve_forever()
 """
 
 
