@@ -69,6 +69,8 @@ class Rules:
         self._line: list[Ticket] = []
         """Requests that waited for figures when it was last looked."""
         self._processes = 0
+        self._last_exit = 0
+        """Nanoseconds."""
         self._taken: dict[int, float] = {}
         """When a runner was taken away from a lease, by the number of its request."""
 
@@ -149,7 +151,7 @@ class Rules:
         world, fleet = self._world, self._world.scheduler.fleet
         if fleet.closing:
             yield f"R68: a load of {load.model} starts although the server is shutting down"
-        if round(world.hardware.asked_at * 1e9) < fleet._changed_at:
+        if round(world.hardware.asked_at * 1e9) < max(self._last_exit, self._exit_in_this_step(load.at)):
             yield f"R35: a load of {load.model} starts on figures from before the last exit"
         counted = sum(RANK[runner.state] <= RANK[State.DRAINING] for runner in fleet.runners.values())
         if counted > fleet.model_limit:
@@ -166,6 +168,13 @@ class Rules:
                 held = sum(other.holds(id_) for other in fleet.runners.values())
                 if held > max(0, device.total - device.overhead):
                     yield f"I07: {held} bytes of {device.total} on {id_} are reserved with {load.model} ({amount})"
+
+    def _exit_in_this_step(self, now: int) -> int:
+        """`now`, if a process ended just before; else 0."""
+        for gen, runner in self._world.scheduler.fleet.runners.items():
+            if runner.state is State.RECOVERING and self._rank.get(gen, 0) < RANK[State.RECOVERING]:
+                return now
+        return 0
 
     def _drain_started(self, drain: ev.DrainStarted) -> Iterator[str]:
         fleet = self._world.scheduler.fleet
@@ -203,6 +212,8 @@ class Rules:
             rank = RANK[runner.state]
             if rank < self._rank.get(gen, 0):
                 yield f"I16: generation {gen} went back to {runner.state}"
+            if rank == RANK[State.RECOVERING] > self._rank.get(gen, 0):
+                self._last_exit = scheduler._now()
             self._rank[gen] = rank
             if runner.claimed_by is not None:
                 if runner.claimed_by not in fleet.waiters or gen not in fleet.waiters[runner.claimed_by].claim:

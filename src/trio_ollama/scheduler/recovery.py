@@ -84,8 +84,8 @@ async def recover(
     """Wait until every device in `held` (bytes by GPU id) has its memory back; returns how it ended, for people.
 
     `started`, `stopped`: free bytes by GPU id before the process took anything, and before it was stopped; the latter
-    is None if there was no process. On a device where `pid` was `seen`, the driver's list of `processes` says when it is
-    gone; on all others, and whenever there is no list, free memory has to tell.
+    is None if there was no process. On a device where `pid` was `seen`, the driver's list of `processes` says when it
+    is gone; on all others, and whenever there is no list, free memory has to tell.
     """
     if not held or stopped is None:
         return "nothing to recover"
