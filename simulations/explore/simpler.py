@@ -58,6 +58,8 @@ def edits(scenario: Scenario) -> Iterator[Edit]:
         yield _change(**{name: usual})
         for item in fields(usual):
             yield _change_within(name, item.name, getattr(usual, item.name))
+            for value in _rounder_seconds(getattr(getattr(scenario, name), item.name)):
+                yield _change_within(name, item.name, value)
     yield _change(gpus=(24,))
     yield _change(overhead=0)
     yield _change(ram=64)
@@ -66,9 +68,11 @@ def edits(scenario: Scenario) -> Iterator[Edit]:
         for amount in _rounder(scenario.models[model]):
             yield _size_of(model, amount)
     for model, launches in scenario.launches.items():
-        for number in range(len(launches)):
-            for item in fields(Behaviour):
-                yield _of_launch(model, number, item.name)
+        for number, behaviour in enumerate(launches):
+            for item in fields(behaviour):
+                yield _of_launch(model, number, item.name, getattr(_USUAL["usual"], item.name))
+                for value in _rounder_seconds(getattr(behaviour, item.name)):
+                    yield _of_launch(model, number, item.name, value)
     for number, request in enumerate(scenario.requests):
         yield from _plainer_request(number, request)
     for number, fault in enumerate(scenario.faults):
@@ -169,12 +173,12 @@ def _size_of(model: str, amount: float | None) -> Edit:
     return edit
 
 
-def _of_launch(model: str, number: int, field: str) -> Edit:
+def _of_launch(model: str, number: int, field: str, value: Any) -> Edit:
     def edit(now: Scenario) -> Scenario:
         launches = now.launches.get(model, ())
         if number >= len(launches):
             return now
-        plain = replace(launches[number], **{field: getattr(_USUAL["usual"], field)})
+        plain = replace(launches[number], **{field: value})
         return replace(now, launches={**now.launches, model: _with(launches, number, plain)})
 
     return edit
@@ -210,6 +214,11 @@ def _rounder(value: float) -> Iterator[float]:
             plain: float = int(candidate) if candidate == int(candidate) else candidate
             if len(repr(plain)) < len(repr(value)):
                 yield plain
+
+
+def _rounder_seconds(value: object) -> Iterator[float]:
+    """The same for a field that may hold anything."""
+    return _rounder(value) if isinstance(value, float) else iter(())
 
 
 def _with(items: Sequence[Item], number: int, item: Item) -> tuple[Item, ...]:
