@@ -166,6 +166,7 @@ async def test_a_driver_that_hangs_from_the_start(start_gpu_daemon: StartGpuDaem
     assert (await daemon.loaded())["small"][1] == 0
     assert daemon.said.matching("the GPU driver does not answer")
     daemon.machine.change("driver", hang=None)
+    await trio.sleep(2 * FRESH)  # a look that found nothing is believed for as long as any other
     await daemon.served("one")
     await until(lambda: daemon.on(A) | daemon.on(B), SOON, lambda: daemon.log)
 
