@@ -182,6 +182,8 @@ def load(machine: Machine, model: Model, gpus: Sequence[Gpu], layers: int) -> No
 
 def main(arguments: Sequence[str]) -> None:
     """Serve until killed; exits with status 1 when the model cannot be loaded."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="surrogateescape")  # a driver may give names that are no text
     machine = Machine(Path(os.environ[VARIABLE]))
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--list-devices", action="store_true")
