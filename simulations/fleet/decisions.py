@@ -6,8 +6,9 @@ Nothing here asks the planner: compatibility, pools and places are worked out a 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from simulations.yardsticks import ORDER
 from trio_ollama.scheduler.core.decisions import Abort, Because, Claim, Decision, Drain, Grant, Refuse, StartLoad, Wait
 from trio_ollama.scheduler.core.lifecycle import State
 from trio_ollama.scheduler.core.placements import placements
@@ -17,9 +18,7 @@ from trio_ollama.scheduler.core.values import MODELS, LaunchConfig, Placement
 if TYPE_CHECKING:
     from .world import World
 
-__all__ = ["ORDER", "DecisionChecks", "Violation", "compatible"]
-
-ORDER: Final = {state: rank for rank, state in enumerate(State)}
+__all__ = ["DecisionChecks", "Violation", "compatible"]
 
 
 class Violation(AssertionError):

@@ -5,8 +5,9 @@ Rule names are those of the docs (I.. invariants, R.. entries).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from simulations.yardsticks import HEAD_STARTS, ORDER
 from trio_ollama.scheduler.core import effects as ef
 from trio_ollama.scheduler.core import events as ev
 from trio_ollama.scheduler.core.decisions import Because, Decision
@@ -14,14 +15,12 @@ from trio_ollama.scheduler.core.lifecycle import ALIVE, State
 from trio_ollama.scheduler.core.plan import plan
 from trio_ollama.scheduler.core.values import FOREVER, RAM
 
-from .decisions import ORDER, DecisionChecks, Violation, compatible
+from .decisions import DecisionChecks, Violation, compatible
 
 if TYPE_CHECKING:
     from .world import Process, Request, World
 
 __all__ = ["Checks"]
-
-HEAD_STARTS: Final = (Because.LOADING, Because.MEMORY_RETURNING, Because.EVICTING_IDLE, Because.MEASURING)
 
 
 class Checks:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from simulations.yardsticks import HEAD_STARTS, ORDER
 from trio_ollama.hardware.contract import CPU
 from trio_ollama.scheduler.core import events as ev
 from trio_ollama.scheduler.core.decisions import Because
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Rules", "serves"]
 
-RANK: Final = {state: rank for rank, state in enumerate(State)}
-HEAD_STARTS: Final = (Because.LOADING, Because.MEMORY_RETURNING, Because.EVICTING_IDLE, Because.MEASURING)
 OURS_TO_END: Final = (Because.EVICTED_FOR, Because.RELOAD_FOR)
 BUSY: Final = -1
 
@@ -153,7 +152,7 @@ class Rules:
             yield f"R68: a load of {load.model} starts although the server is shutting down"
         if round(world.hardware.asked_at * 1e9) < max(self._last_exit, self._exit_in_this_step(load.at)):
             yield f"R35: a load of {load.model} starts on figures from before the last exit"
-        counted = sum(RANK[runner.state] <= RANK[State.DRAINING] for runner in fleet.runners.values())
+        counted = sum(ORDER[runner.state] <= ORDER[State.DRAINING] for runner in fleet.runners.values())
         if counted > fleet.model_limit:
             yield f"I14: {counted} runners, {fleet.model_limit} allowed"
         runner = fleet.runners[load.gen]
@@ -172,7 +171,7 @@ class Rules:
     def _exit_in_this_step(self, now: int) -> int:
         """`now`, if a process ended just before; else 0."""
         for gen, runner in self._world.scheduler.fleet.runners.items():
-            if runner.state is State.RECOVERING and self._rank.get(gen, 0) < RANK[State.RECOVERING]:
+            if runner.state is State.RECOVERING and self._rank.get(gen, 0) < ORDER[State.RECOVERING]:
                 return now
         return 0
 
@@ -209,10 +208,10 @@ class Rules:
         leases = 0
         for gen, runner in fleet.runners.items():
             leases += len(runner.leases)
-            rank = RANK[runner.state]
+            rank = ORDER[runner.state]
             if rank < self._rank.get(gen, 0):
                 yield f"I16: generation {gen} went back to {runner.state}"
-            if rank == RANK[State.RECOVERING] > self._rank.get(gen, 0):
+            if rank == ORDER[State.RECOVERING] > self._rank.get(gen, 0):
                 self._last_exit = scheduler._now()
             self._rank[gen] = rank
             if runner.claimed_by is not None:
