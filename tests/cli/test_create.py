@@ -16,6 +16,7 @@ from trio_ollama.cli.uploads import names_of, upload
 WEIGHTS = b"GGUF" + bytes(3_000_000)
 DIGEST = f"sha256:{hashlib.sha256(WEIGHTS).hexdigest()}"
 BLOB = f"/api/blobs/{DIGEST}"
+SENDING = "hashing model.gguf\nuploading model.gguf\n"
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def asked(server: FakeOllama) -> Any:
 def test_weights_are_sent_and_the_model_is_created(server: FakeOllama, folder: Path, invoke: Invoke) -> None:
     result = invoke("create", "mine", "-f", modelfile(folder, "FROM ./model.gguf\n"))
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "parsing GGUF\nwriting manifest\n"
+    assert result.stderr == f"{SENDING}parsing GGUF\nwriting manifest\n"
     sent = server.asked(f"POST {BLOB}")[0]
     assert sent.raw == WEIGHTS
     assert asked(server) == {"model": "mine", "files": {"model.gguf": DIGEST}}
@@ -119,10 +120,10 @@ def test_a_modelfile_that_is_not_there(server: FakeOllama, folder: Path, invoke:
 def test_errors_of_the_server_end_it(server: FakeOllama, folder: Path, invoke: Invoke) -> None:
     server.answers["POST /api/create"] = Answer(lines=[{"status": "parsing GGUF"}, {"error": "bad file"}])
     result = invoke("create", "mine", "-f", modelfile(folder, "FROM model.gguf"))
-    assert (result.exit_code, result.stderr) == (1, "parsing GGUF\nError: bad file\n")
+    assert (result.exit_code, result.stderr) == (1, f"{SENDING}parsing GGUF\nError: bad file\n")
     server.answers[f"POST {BLOB}"] = Answer({"error": "disk full"}, 500)
     result = invoke("create", "mine", "-f", modelfile(folder, "FROM model.gguf"))
-    assert (result.exit_code, result.stderr) == (1, "Error: disk full\n")
+    assert (result.exit_code, result.stderr) == (1, f"{SENDING}Error: disk full\n")
 
 
 def test_a_server_that_does_not_read_the_body_is_heard(server: FakeOllama, tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ def test_a_file_that_grows_is_noticed(server: FakeOllama, folder: Path, monkeypa
 
     monkeypatch.setattr(Client, "exists", exists)
     with pytest.raises(ClientError, match=r"model\.gguf changed while it was read"):
-        upload(Client(f"http://{server.address}"), folder / "model.gguf")
+        upload(Client(f"http://{server.address}"), folder / "model.gguf", lambda message: None)
 
 
 def test_names_are_paths_below_the_shared_folder() -> None:

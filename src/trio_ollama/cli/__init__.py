@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "fit": "Show where a model would be placed, and why",
     "stop": "Unload a model once its current requests are done",
     "cancel": "End a request",
+    "pull": "Fetch a model from a registry",
     "create": "Create a model from a Modelfile",
     "cp": "Copy a model",
     "rm": "Remove models",

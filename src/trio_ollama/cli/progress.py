@@ -1,23 +1,41 @@
-"""Signs of life on stderr while something takes long: on a terminal only, so that pipes and logs stay clean."""
+"""Signs of life on stderr while something takes long.
+
+On a terminal bars and spinners (`bars`, with rich); anywhere else one plain line for each step, for pipes and logs.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 
 import click
 
-__all__ = ["Advance", "Statuses", "bar", "spinner"]
+from trio_ollama.cli.client import Json
 
-Advance = Callable[[int], None]
-"""To be told of every so many bytes."""
+__all__ = ["Show", "progress", "spinner"]
+
+Show = Callable[[Json], None]
+"""To be given each object of a stream of progress: `{status, digest?, total?, completed?}`, sizes in bytes."""
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Show]:
+    """Shows what it is given within the block."""
+    if not _can_draw():
+        yield _Lines().show
+        return
+    from trio_ollama.cli.bars import Display
+
+    with Display() as display:
+        yield display.show
 
 
 @contextlib.contextmanager
 def spinner(text: str) -> Iterator[None]:
-    """A spinner for the length of the block."""
-    if not sys.stderr.isatty():
+    """A spinner for the length of the block; nothing stays of it."""
+    if not _can_draw():
         yield
         return
     from rich.console import Console
@@ -26,29 +44,18 @@ def spinner(text: str) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def bar(text: str, total: int) -> Iterator[Advance]:
-    """A progress bar over `total` bytes."""
-    if not sys.stderr.isatty():
-        yield lambda amount: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    parts = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*parts, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(text, total=total)
-        yield lambda amount: progress.update(task, advance=amount)
+def _can_draw() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
-class Statuses:
-    """Prints each status text of a stream once; repetitions (the same step, further on) are left out."""
+class _Lines:
+    """Each status once: repetitions (the same step, further on) are left out."""
 
     def __init__(self) -> None:
         self._last = ""
 
-    def show(self, text: str) -> None:
-        """The next status, one line on stderr."""
-        if text != self._last:
+    def show(self, message: Json) -> None:
+        text = str(message.get("status", ""))
+        if text and text != self._last:
             click.echo(text, err=True)
             self._last = text

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trio_ollama.cli.client import Client, ClientError
-from trio_ollama.cli.progress import Advance, bar
+from trio_ollama.cli.progress import Show
 
 __all__ = ["names_of", "upload"]
 
@@ -24,40 +24,40 @@ def names_of(files: Iterable[Path]) -> dict[str, Path]:
     return {path.relative_to(shared).as_posix(): file for path, file in absolute.items()}
 
 
-def upload(client: Client, file: Path) -> str:
+def upload(client: Client, file: Path, show: Show) -> str:
     """Send the file unless the server has its bytes already; returns its digest, `sha256:<64 hex>`.
 
+    `show` is told how far it is.
     Raises ClientError, also when the file cannot be read or changes in between.
     """
     try:
         size = file.stat().st_size
-        digest = f"sha256:{_hashed(file, size)}"
+        digest = f"sha256:{_hashed(file, size, show)}"
         path = f"/api/blobs/{digest}"
         if not client.exists(path):
-            with bar(f"uploading {file.name}", size) as advance:
-                client.upload(path, _blocks(file, size, advance), size)
+            client.upload(path, _blocks(file, size, f"uploading {file.name}", show), size)
     except OSError as error:  # those of the connection have become ClientErrors
         raise ClientError(f"{file}: {error.strerror or error}") from None
     return digest
 
 
-def _hashed(file: Path, size: int) -> str:
+def _hashed(file: Path, size: int, show: Show) -> str:
     digest = hashlib.sha256()
-    with bar(f"hashing {file.name}", size) as advance:
-        for block in _blocks(file, size, advance):
-            digest.update(block)
+    for block in _blocks(file, size, f"hashing {file.name}", show):
+        digest.update(block)
     return digest.hexdigest()
 
 
-def _blocks(file: Path, size: int, advance: Advance) -> Iterator[bytes]:
+def _blocks(file: Path, size: int, status: str, show: Show) -> Iterator[bytes]:
     sent = 0
+    show({"status": status, "total": size})
     with file.open("rb") as source:
         while block := source.read(BLOCK):
             sent += len(block)
             if sent > size:
                 break
             yield block
-            advance(len(block))
+            show({"status": status, "total": size, "completed": sent})
     if sent != size:
         # Neither may the server wait for bytes that never come, nor take the rest for another request.
         raise ClientError(f"{file} changed while it was read")

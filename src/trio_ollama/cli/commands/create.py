@@ -9,7 +9,7 @@ import click
 
 from trio_ollama.cli.client import Client, ClientError, Json
 from trio_ollama.cli.options import ENVIRONMENT
-from trio_ollama.cli.progress import Statuses
+from trio_ollama.cli.progress import Show, progress
 from trio_ollama.cli.uploads import names_of, upload
 from trio_ollama.models.errors import ModelfileError
 from trio_ollama.models.modelfile import Modelfile
@@ -55,13 +55,13 @@ def command(model: str, file: str, quantize: str) -> None:
             sources += local
     client = Client.from_environment()
     body |= {"model": model, "quantize": quantize}
-    body |= {"files": _sent(client, sources)}
-    body |= {"adapters": _sent(client, _all_local(path.parent, modelfile.adapters))}
-    body |= {"draft_files": _sent(client, _all_local(path.parent, [draft] if draft else []))}
-    statuses = Statuses()
-    with client.stream("/api/create", {name: value for name, value in body.items() if value}) as objects:
-        for each in objects:
-            statuses.show(each.get("status", ""))
+    with progress() as show:
+        body |= {"files": _sent(client, sources, show)}
+        body |= {"adapters": _sent(client, _all_local(path.parent, modelfile.adapters), show)}
+        body |= {"draft_files": _sent(client, _all_local(path.parent, [draft] if draft else []), show)}
+        with client.stream("/api/create", {name: value for name, value in body.items() if value}) as objects:
+            for each in objects:
+                show(each)
 
 
 def _settings(modelfile: Modelfile) -> Json:
@@ -101,5 +101,5 @@ def _all_local(folder: Path, sources: Iterable[str]) -> list[Path]:
     return files
 
 
-def _sent(client: Client, files: list[Path]) -> dict[str, str]:
-    return {name: upload(client, file) for name, file in names_of(files).items()}
+def _sent(client: Client, files: list[Path], show: Show) -> dict[str, str]:
+    return {name: upload(client, file, show) for name, file in names_of(files).items()}

@@ -1,0 +1,22 @@
+"""`trio-ollama pull MODEL`: fetch a model from a registry."""
+
+from __future__ import annotations
+
+import click
+
+from trio_ollama.cli.client import Client
+from trio_ollama.cli.options import ENVIRONMENT
+from trio_ollama.cli.pulling import pull
+
+__all__ = ["command"]
+
+
+@click.command(name="pull", epilog=ENVIRONMENT)
+@click.argument("model")
+@click.option("--insecure", is_flag=True, help="Let the registry speak plain HTTP, or have any certificate.")
+def command(model: str, insecure: bool) -> None:
+    """Fetch MODEL from a registry into the server's store, or what has changed of it there.
+
+    A download that was broken off goes on where it was.
+    """
+    pull(Client.from_environment(), model, insecure)

@@ -1,0 +1,39 @@
+"""Fetching a model, as `pull` does it, and `run` for a model that is not there yet."""
+
+from __future__ import annotations
+
+import click
+
+from trio_ollama.cli.client import Client, ClientError, Json, ResponseError
+from trio_ollama.cli.progress import progress
+
+__all__ = ["pull"]
+
+ABSENT = "pull model manifest: file does not exist"
+"""How a server says that the registry has no such model."""
+
+
+def pull(client: Client, name: str, insecure: bool = False) -> None:
+    """Let the server fetch the model, with its progress on stderr.
+
+    Leaving it, by Ctrl-C too, ends the download unless others wait for it as well; what has come is kept.
+    Raises ClientError.
+    """
+    body: Json = {"model": name}
+    if insecure:
+        body["insecure"] = True
+    status = ""
+    try:
+        with progress() as show, client.stream("/api/pull", body) as objects:
+            for each in objects:
+                show(each)
+                status = each.get("status", status)
+    except ResponseError as error:
+        if str(error) == ABSENT:
+            raise ClientError(f"{ABSENT} (the registry has no '{name}': check its name and tag)") from None
+        raise
+    except KeyboardInterrupt:
+        click.echo(f"Stopped. 'trio-ollama pull {name}' goes on where it was.", err=True)
+        raise
+    if status != "success":
+        raise ClientError(f"the server ended the download before it was whole: pull '{name}' again to go on")
