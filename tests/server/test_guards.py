@@ -140,6 +140,7 @@ async def test_an_allowed_origin_is_named_in_the_response() -> None:
     assert response.status_code == 200
     assert response.headers["Access-Control-Allow-Origin"] == "http://localhost:3000"
     assert response.headers["Vary"] == "Origin"
+    assert "X-Request-Id" in response.headers["Access-Control-Expose-Headers"].split(",")
 
 
 async def test_every_origin_is_a_star() -> None:
@@ -170,8 +171,8 @@ async def test_preflight() -> None:
     assert response.headers["Access-Control-Allow-Origin"] == "http://localhost:3000"
     assert response.headers["Access-Control-Allow-Methods"] == "GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS"
     allowed = response.headers["Access-Control-Allow-Headers"].split(",")
-    assert len(allowed) == 18
-    assert {"Authorization", "Content-Type", "OpenAI-Beta", "x-stainless-retry-count"} < set(allowed)
+    assert len(allowed) == 18 + 2
+    assert {"Authorization", "Content-Type", "OpenAI-Beta", "x-stainless-retry-count", "X-Request-Id"} < set(allowed)
     assert response.headers["Access-Control-Max-Age"] == "43200"
     assert "Access-Control-Allow-Credentials" not in response.headers
 

@@ -14,7 +14,7 @@ from trio_ollama.server import anthropic, native, openai
 from trio_ollama.server.anthropic.errors import refusal as anthropic_refusal
 from trio_ollama.server.asgi import App
 from trio_ollama.server.body import BodyError
-from trio_ollama.server.errors import describe
+from trio_ollama.server.errors import describe, worth_retrying
 from trio_ollama.server.fallbacks import install_fallbacks
 from trio_ollama.server.guards import install_guards
 from trio_ollama.server.live import dialect, mark
@@ -27,6 +27,9 @@ from trio_ollama.server.services import Services
 from trio_ollama.settings import Settings
 
 __all__ = ["DEFAULT_CONTEXT", "ROUTES", "create_app"]
+
+SHOULD_RETRY: Final = "x-should-retry"
+"""Of an error that the official clients of OpenAI and Anthropic would otherwise answer with the same request."""
 
 DEFAULT_CONTEXT: Final = 4096
 """Tokens of context on a machine with little or no VRAM."""
@@ -74,11 +77,14 @@ async def refuse(error: Exception) -> Response:
     status, text = describe(error)
     match dialect(request.path):
         case "anthropic":
-            return anthropic_refusal(status, text)
+            answer = anthropic_refusal(status, text)
         case "openai":
-            return json_reply(error_object(status, text), status)
+            answer = json_reply(error_object(status, text), status)
         case _:
-            return json_reply({"error": text}, status)
+            answer = json_reply({"error": text}, status)
+    if not worth_retrying(error):
+        answer.headers[SHOULD_RETRY] = "false"
+    return answer
 
 
 def _loopback(settings: Settings) -> bool:

@@ -13,10 +13,10 @@ import trio
 
 from trio_ollama.models.errors import ModelsError
 from trio_ollama.runners.contract import RunnerDiedError, RunnerError, RunnerRefusedError
-from trio_ollama.scheduler import ForcedStopError, SchedulingError
+from trio_ollama.scheduler import CrashBackoffError, ForcedStopError, NeverFitsError, SchedulingError
 from trio_ollama.server.body import BodyError
 
-__all__ = ["MID_STREAM", "ApiError", "CanceledError", "describe", "describe_mid_stream"]
+__all__ = ["MID_STREAM", "ApiError", "CanceledError", "describe", "describe_mid_stream", "worth_retrying"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,19 +25,23 @@ MID_STREAM: Final = "an error was encountered while running the model: "
 
 
 class ApiError(Exception):
-    """An answer that is an error: `status` is the HTTP status, the text is for the client."""
+    """An answer that is an error: `status` is the HTTP status, the text is for the client.
 
-    def __init__(self, status: int, text: str) -> None:
+    `retry`: the same request may be answered if it is made again soon, as far as the status allows for that.
+    """
+
+    def __init__(self, status: int, text: str, *, retry: bool = True) -> None:
         super().__init__(text)
         self.status = status
         self.text = text
+        self.retry = retry
 
 
 class CanceledError(ApiError):
     """Somebody has cancelled the request by its id."""
 
     def __init__(self) -> None:
-        super().__init__(499, "request canceled")
+        super().__init__(499, "request canceled", retry=False)
 
 
 def describe(error: Exception) -> tuple[int, str]:
@@ -56,6 +60,13 @@ def describe(error: Exception) -> tuple[int, str]:
         case _:
             logger.error("unexpected error in a request", exc_info=error)
             return 500, "internal server error"
+
+
+def worth_retrying(error: Exception) -> bool:
+    """False where somebody wants it so, or where it would only fail again: official clients try again by themselves."""
+    if isinstance(error, ApiError):
+        return error.retry
+    return not isinstance(error, ForcedStopError | NeverFitsError | CrashBackoffError)
 
 
 def describe_mid_stream(error: Exception) -> tuple[int, str]:

@@ -26,9 +26,12 @@ ALLOW_HEADERS = ",".join(
     [
         *("Authorization", "Content-Type", "User-Agent", "Accept", "X-Requested-With", "OpenAI-Beta"),
         *(f"x-stainless-{name}" for name in _STAINLESS.split()),
+        *("X-Request-Id", "X-Abandoned-Load"),  # ours
     ]
 )
 MAX_AGE = "43200"  # 12 h
+EXPOSED = "X-Request-Id,request-id"
+"""Headers of answers that a page may read: by their id it finds and cancels its requests."""
 
 LOCAL_SUFFIXES = (".localhost", ".local", ".internal")
 PRIVATE_NETWORKS = tuple(ip_network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"))
@@ -155,6 +158,7 @@ def install_guards(app: App, *, origins: Iterable[str], loopback: bool) -> None:
         origin = cross_origin()
         if origin and rules.allows(origin):
             response.headers["Access-Control-Allow-Origin"] = "*" if rules.any else origin
+            response.headers["Access-Control-Expose-Headers"] = EXPOSED
             if not rules.any:
                 response.headers.add("Vary", "Origin")
         return response

@@ -50,10 +50,11 @@ class Done(msgspec.Struct):
 
 
 class Failure(msgspec.Struct):
-    """The answer ends here, with an error. `status` counts only while nothing was sent."""
+    """The answer ends here, with an error. `status` and `retry` are those of `ApiError`, while nothing was sent."""
 
     status: int
     text: str
+    retry: bool = True
 
 
 Event: TypeAlias = Token | Done | Failure

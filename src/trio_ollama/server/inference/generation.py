@@ -16,7 +16,7 @@ import trio
 
 from trio_ollama.runners.contract import Call, RunnerError, RunnerRefusedError
 from trio_ollama.scheduler import Demand, Lease
-from trio_ollama.server.errors import MID_STREAM, ApiError, describe_mid_stream
+from trio_ollama.server.errors import MID_STREAM, ApiError, describe_mid_stream, worth_retrying
 from trio_ollama.server.inference.events import Done, Event, Failure, Token
 from trio_ollama.server.inference.translate import Translator
 from trio_ollama.server.inference.watch import Watch
@@ -123,7 +123,7 @@ class Generation:
         clock.live.answer = generation
         first = await generation.receive()
         if isinstance(first[0], Failure):
-            raise ApiError(first[0].status, first[0].text)
+            raise ApiError(first[0].status, first[0].text, retry=first[0].retry)
         generation._first = first
         return generation
 
@@ -163,7 +163,7 @@ class Generation:
             events += batch
         last = events.pop()
         if isinstance(last, Failure):
-            raise ApiError(last.status, last.text)
+            raise ApiError(last.status, last.text, retry=last.retry)
         assert isinstance(last, Done)
         return events, last
 
@@ -172,7 +172,7 @@ class Generation:
             batch = await self._call.receive()
             if not batch:
                 # R75: the runner's stream ended in good order, but without its last event.
-                self._fail(events, 500, MID_STREAM + "unexpected EOF")
+                self._fail(events, Failure(500, MID_STREAM + "unexpected EOF"))
             for raw in batch:
                 self._translator.feed(raw, events)
                 if self._translator.finished:
@@ -181,11 +181,11 @@ class Generation:
         except Exception as error:
             report_out_of_memory(self._lease, error)
             self._clock.watch.failed(error)
-            self._fail(events, *describe_mid_stream(error))
+            self._fail(events, Failure(*describe_mid_stream(error), retry=worth_retrying(error)))
 
-    def _fail(self, events: list[Event], status: int, text: str) -> None:
+    def _fail(self, events: list[Event], failure: Failure) -> None:
         self._translator.finished = True
-        events.append(Failure(status, text))
+        events.append(failure)
 
     async def _finish(self, last: Event) -> None:
         if isinstance(last, Done):

@@ -52,6 +52,8 @@ class ChatCompletionRequest(msgspec.Struct):
     stream: bool = False
     stream_options: StreamOptions = msgspec.field(default_factory=StreamOptions)
     max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    """The newer name, which counts if both are given."""
     seed: int | None = None
     stop: str | list[str] | None = None
     temperature: float | None = None
@@ -78,7 +80,7 @@ async def chat_completions() -> Response:
     think, form = think_of(effort), _format(body.response_format)
     messages = translate(body.messages)
     options = sampling_options(
-        body.max_tokens,
+        body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         body.temperature,
         body.top_p,
         seed=body.seed,
