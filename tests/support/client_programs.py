@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -20,7 +21,7 @@ __all__ = ["PROGRAMS", "Program", "Running"]
 
 ROOT: Final = Path(__file__).parents[2]
 FETCHED_WITHIN: Final = 60.0
-"""Seconds for npm."""
+"""Seconds for npm, which fails at once where there is no network."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,21 @@ def _node() -> str:
 
 
 def _fetched(package: str, folder: Path) -> Path:
-    if (folder / "node_modules" / package / "package.json").exists():
-        return folder
-    line = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--ignore-scripts", package]
+    if not (folder / "node_modules" / package / "package.json").exists() and (reason := _fetch(package, folder)):
+        pytest.skip(reason)
+    return folder
+
+
+@functools.cache
+def _fetch(package: str, folder: Path) -> str:
+    """Tried once; why it failed, else nothing."""
+    options = ["--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=0"]
+    line = ["npm", "install", "--prefix", str(folder), *options, package]
     try:
         done = subprocess.run(line, capture_output=True, text=True, timeout=FETCHED_WITHIN, check=False)
     except subprocess.TimeoutExpired:
-        pytest.skip(f"npm did not fetch {package} within {FETCHED_WITHIN:g} s")
-    if done.returncode:
-        pytest.skip(f"npm cannot fetch {package}: {done.stderr.strip()[-300:]}")
-    return folder
+        return f"npm did not fetch {package} within {FETCHED_WITHIN:g} s"
+    return f"npm cannot fetch {package}: {done.stderr.strip()[-300:]}" if done.returncode else ""
 
 
 class Running:
