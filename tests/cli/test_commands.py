@@ -9,7 +9,6 @@ import pytest
 
 from tests.cli.conftest import Invoke
 from tests.support.fake_ollama import Answer, FakeOllama
-from trio_ollama import OLLAMA_API_VERSION, __version__
 from trio_ollama.cli import ALIASES, COMMANDS, main
 from trio_ollama.settings import VARIABLES
 
@@ -55,16 +54,33 @@ def test_a_server_that_is_down(monkeypatch: pytest.MonkeyPatch, invoke: Invoke, 
         monkeypatch.setenv("OLLAMA_HOST", fake.address)  # free again after this block
     result = invoke(*arguments)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "Error: could not connect to ollama server, run 'trio-ollama serve' to start it\n"
+    assert result.stderr == (
+        "Error: could not connect to ollama server, run 'trio-ollama serve' to start it "
+        f"(nothing listens at http://{fake.address}, as OLLAMA_HOST says)\n"
+    )
 
 
 def test_errors_are_one_line_whatever_their_form(server: FakeOllama, invoke: Invoke) -> None:
+    url = f"http://{server.address}"
     for answer, text in (
         (Answer({"error": "model 'm' not found"}, 404), "model 'm' not found"),
         (Answer({"error": {"message": "first\nsecond"}}, 400), "first second"),
-        (Answer("404 page not found\n", 404), "404 page not found"),
+        (Answer("404 page not found\n", 404), f"{url} has no such route: 404 page not found"),
+        (Answer("Bad Gateway", 502), "Bad Gateway"),
         (Answer(None, 403), "403 Forbidden"),
-        (Answer("no JSON", 200), "the server did not answer with a JSON object: no JSON"),
+        (Answer("<html>", 200), f"{url} is no Ollama server: its answer is a web page (check OLLAMA_HOST)"),
+        (
+            Answer("<!doctype html>", 502),
+            f"{url} is no Ollama server: its answer is a web page, 502 Bad Gateway (check OLLAMA_HOST)",
+        ),
+        (
+            Answer("hello", 200),
+            f"{url} is no Ollama server: its answer is no JSON object but 'hello' (check OLLAMA_HOST)",
+        ),
+        (
+            Answer(None, 302),
+            f"{url} is no Ollama server: its answer is a redirect to nowhere (check OLLAMA_HOST)",
+        ),
     ):
         server.answers["POST /api/show"] = answer
         result = invoke("show", "m")
@@ -85,11 +101,6 @@ def test_a_path_in_the_address_is_put_in_front(
     monkeypatch.setenv("OLLAMA_HOST", f"{server.address}/proxy/")
     server.answers["POST /proxy/api/copy"] = Answer()
     assert invoke("cp", "a", "b").exit_code == 0
-
-
-def test_version_prints_ours_and_the_level_of_the_api(invoke: Invoke) -> None:
-    result = invoke("--version")
-    assert result.output == f"trio-ollama version is {__version__}\nOllama API version is {OLLAMA_API_VERSION}\n"
 
 
 def test_every_command_is_found_and_listed(invoke: Invoke) -> None:

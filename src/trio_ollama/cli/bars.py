@@ -23,6 +23,8 @@ from trio_ollama.cli.format import size
 __all__ = ["Bar", "Display", "Spinner", "remaining"]
 
 NARROWEST_BAR, WIDEST_BAR = 8, 50
+COLUMNS: Final = (15, 10, 6)
+"""Widths of what stands right of a bar: size, speed, time to go. A narrow terminal goes without the last ones."""
 WINDOW: Final = 8.0
 """Seconds that a speed is the mean of."""
 SAMPLE: Final = 0.25
@@ -98,36 +100,43 @@ class Bar:
 
     def text(self, width: int, now: float, *, ascii: bool = False) -> str:
         if self.ended:
-            return self._line(width, [size(self.total)], ascii)
+            return self.last(width, now, ascii=ascii)
         speed = self.speed(now)
-        parts = [
-            f"{size(self.completed)}/{size(self.total)}".rjust(15),
-            (f"{size(int(speed))}/s" if speed is not None else "").rjust(10),
-            (remaining((self.total - self.completed) / speed) if speed else "").rjust(6),
-        ]
-        return self._line(width, parts, ascii)
+        return self._line(
+            width,
+            [
+                f"{size(self.completed)}/{size(self.total)}",
+                f"{size(int(speed))}/s" if speed is not None else "",
+                remaining((self.total - self.completed) / speed) if speed else "",
+            ],
+            ascii,
+        )
 
     def last(self, width: int, now: float, *, ascii: bool = False) -> str:
-        parts = [size(self.total)] if self.ended else [f"{size(self.completed)}/{size(self.total)}"]
-        return self._line(width, parts, ascii)
+        return self._line(
+            width, [size(self.total) if self.ended else f"{size(self.completed)}/{size(self.total)}"], ascii
+        )
 
     def _line(self, width: int, parts: list[str], ascii: bool) -> str:
         done = 1.0 if self.ended else max(0.0, self.completed / self.total)
         head = f"{self._label}: {math.floor(100 * done):3}%"
-        # What comes last goes first, and the bar last of all.
-        while parts and _room(width, head, parts) < NARROWEST_BAR:
-            parts = parts[:-1]
-        cells = min(_room(width, head, parts), WIDEST_BAR)
+        kept = list(COLUMNS)
+        while kept and _room(width, head, kept) < NARROWEST_BAR:
+            kept.pop()
+        cells = min(_room(width, head, kept), WIDEST_BAR)
         if cells < NARROWEST_BAR:
             return _cut(head, width)
         full, left, right = ("#", "[", "]") if ascii else ("█", "▕", "▏")
-        bar = (full * round(cells * done)).ljust(cells)
-        return " ".join([head, f"{left}{bar}{right}", *parts]).rstrip()
+        bar = (full * math.floor(cells * done)).ljust(cells)
+        tail = "".join(
+            " " + (part.ljust if self.ended else part.rjust)(column) for part, column in zip(parts, kept, strict=False)
+        )
+        return f"{head} {left}{bar}{right}{tail}".rstrip()
 
 
-def _room(width: int, head: str, parts: list[str]) -> int:
+def _room(width: int, head: str, columns: list[int]) -> int:
     """Cells for the inside of the bar: the rest, less its two ends and the blank in front of each part."""
-    return width - cell_len(head) - 3 - sum(len(part) + 1 for part in parts)
+    return width - cell_len(head) - 3 - sum(column + 1 for column in columns)
 
 
 def _cut(text: str, width: int) -> str:
@@ -206,7 +215,7 @@ class Display:
 
     @property
     def _width(self) -> int:
-        return max(1, self._console.width - 1)  # a full line would wrap on some terminals
+        return max(1, self._console.width - 3)  # room for the `^C` that a terminal writes: a wrapped line would stay
 
     @property
     def _ascii(self) -> bool:

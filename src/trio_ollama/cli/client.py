@@ -12,7 +12,7 @@ import json
 import os
 import socket
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import click
@@ -30,6 +30,10 @@ MAX_LINE = 8 * 1024 * 1024
 """Bytes of one stream line, as upstream's client."""
 BLOCK = 1024 * 1024
 """Bytes sent at a time by an upload."""
+NO_ROUTE: Final = frozenset({http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED})
+DEFAULT = "http://127.0.0.1:11434"
+LOST = "connection to the server was lost"
+LOOK = "its log may say why"
 
 
 class ClientError(click.ClickException):
@@ -52,20 +56,24 @@ class ResponseError(ClientError):
 
 
 class Client:
-    """Speaks to the server at `base_url`. Every method raises ClientError."""
+    """Speaks to the server at `base_url`. Every method raises ClientError.
 
-    def __init__(self, base_url: str) -> None:
+    `patience`: seconds that the server may be silent. None for no limit: a cold model may load for minutes.
+    """
+
+    def __init__(self, base_url: str, *, patience: float | None = None) -> None:
         self.base_url = base_url
         self._url = urlsplit(base_url)
+        self._patience = patience
 
     @classmethod
-    def from_environment(cls) -> Client:
+    def from_environment(cls, *, patience: float | None = None) -> Client:
         """The client of the server that `OLLAMA_HOST` names."""
         # Nothing but this variable: a mistake in one of the daemon's is none of the client's business.
         settings = Settings.from_environment({"OLLAMA_HOST": os.environ.get("OLLAMA_HOST", "")})
         for warning in settings.warnings:
             click.echo(f"Warning: {warning}", err=True)
-        return cls(settings.host.base_url)
+        return cls(settings.host.base_url, patience=patience)
 
     def call(self, method: str, path: str, body: Json | None = None) -> Json:
         """One request, one JSON object; `{}` for an empty answer."""
@@ -109,10 +117,10 @@ class Client:
         with contextlib.ExitStack() as stack:
             connection = self._connection()
             stack.callback(connection.close)
+            self._connect(connection)
+            stack.callback(_shut_down, connection.sock)
             with self._plain_errors():
-                connection.connect()
-                stack.callback(_shut_down, connection.sock)
-                connection.sock.settimeout(None)
+                connection.sock.settimeout(self._patience)
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     # A server may refuse a body before it has read all of it: its answer says why.
                     connection.request(method, self._url.path + path, payload, headers)
@@ -120,23 +128,45 @@ class Client:
             reply = Reply(response, self)
             if response.status >= http.client.BAD_REQUEST:
                 raise ResponseError(response.status, reply.error_text())
+            if response.status >= http.client.MULTIPLE_CHOICES:
+                raise self.stranger(f"a redirect to {response.headers.get('Location', 'nowhere')}")
             yield reply
 
     def _connection(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
-        return kind(self._url.hostname or "", self._url.port, timeout=CONNECT_TIMEOUT, blocksize=BLOCK)
+        timeout = min(CONNECT_TIMEOUT, self._patience or CONNECT_TIMEOUT)
+        return kind(self._url.hostname or "", self._url.port, timeout=timeout, blocksize=BLOCK)
+
+    def _connect(self, connection: http.client.HTTPConnection) -> None:
+        try:
+            connection.connect()
+        except ConnectionRefusedError:
+            where = "" if self.base_url == DEFAULT else f" (nothing listens at {self.base_url}, as OLLAMA_HOST says)"
+            raise UnreachableError(
+                f"could not connect to ollama server, run 'trio-ollama serve' to start it{where}"
+            ) from None
+        except OSError as error:  # no such host, no route, no TLS, no answer in time
+            reason = error.strerror or str(error)
+            raise UnreachableError(f"could not connect to {self.base_url}: {reason} (check OLLAMA_HOST)") from None
 
     @contextlib.contextmanager
     def _plain_errors(self) -> Iterator[None]:
         try:
             yield
-        except ConnectionRefusedError:
-            raise UnreachableError("could not connect to ollama server, run 'trio-ollama serve' to start it") from None
-        except (socket.gaierror, TimeoutError) as error:
-            raise UnreachableError(f"could not connect to {self.base_url}: {error}") from None
+        except TimeoutError:
+            raise ClientError(f"no answer from {self.base_url} within {self._patience:g} s") from None
+        except http.client.BadStatusLine as error:
+            if isinstance(error, http.client.RemoteDisconnected):
+                raise ClientError(f"{LOST}: it closed it without an answer ({LOOK})") from None
+            raise self.stranger("no HTTP") from None
         except (http.client.HTTPException, OSError) as error:
-            detail = str(error) or type(error).__name__
-            raise ClientError(f"connection to the server was lost: {detail}") from None
+            broken = isinstance(error, http.client.IncompleteRead)
+            detail = "its answer broke off" if broken else str(error) or type(error).__name__
+            raise ClientError(f"{LOST}: {detail} ({LOOK})") from None
+
+    def stranger(self, what: str) -> ClientError:
+        """For an answer that no Ollama server gives."""
+        return ClientError(f"{self.base_url} is no Ollama server: its answer is {what} (check OLLAMA_HOST)")
 
 
 class Reply:
@@ -154,7 +184,7 @@ class Reply:
     def json(self) -> Json:
         """The body as one JSON object; `{}` when it is empty."""
         data = self.read()
-        return _object(data) if data.strip() else {}
+        return self._object(data) if data.strip() else {}
 
     def objects(self) -> Iterator[Json]:
         """The NDJSON objects as they arrive. An object with `error` ends it: ResponseError."""
@@ -163,23 +193,37 @@ class Reply:
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
                 if line.strip():
-                    yield _checked(_object(line))
+                    yield _checked(self._object(line))
             if len(buffer) > MAX_LINE:
                 raise ClientError(f"the server sent a line of more than {MAX_LINE} bytes")
         if buffer.strip():
-            yield _checked(_object(buffer))
+            yield _checked(self._object(buffer))
 
     def error_text(self) -> str:
-        """What the server says went wrong; its status line when it says nothing."""
+        """What the server says went wrong; its status line when it says nothing. ClientError for a web page."""
         text = self.read().decode("utf-8", "replace").strip()
         fallback = f"{self._response.status} {self._response.reason}"
         try:
             error = json.loads(text)["error"]
         except (ValueError, KeyError, TypeError):
+            if text.startswith("<"):
+                raise self._client.stranger(f"a web page, {fallback}") from None
+            if self._response.status in NO_ROUTE:
+                return f"{self._client.base_url} has no such route: {text or fallback}"
             return text or fallback
         if isinstance(error, dict):
             error = error.get("message")
         return str(error or fallback)
+
+    def _object(self, data: bytes) -> Json:
+        try:
+            value = json.loads(data)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            text = data.decode("utf-8", "replace").strip()
+            raise self._client.stranger("a web page" if text.startswith("<") else f"no JSON object but {text[:60]!r}")
+        return value
 
     def _read_some(self) -> bytes:
         with self._client._plain_errors():
@@ -190,16 +234,6 @@ def _shut_down(sock: socket.socket) -> None:
     # Not only close: the response holds the socket too, and the server must hear of a cancel now.
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
-
-
-def _object(data: bytes) -> Json:
-    try:
-        value = json.loads(data)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise ClientError(f"the server did not answer with a JSON object: {data[:80].decode('utf-8', 'replace')}")
-    return value
 
 
 def _checked(value: Json) -> Json:

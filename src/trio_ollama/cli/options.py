@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 import click
 
-__all__ = ["ENVIRONMENT", "as_json", "moment", "print_json"]
+__all__ = ["ENVIRONMENT", "ServerCommand", "as_json", "moment", "print_json", "write_variables"]
 
 ENVIRONMENT = "Environment: OLLAMA_HOST is the address of the server (default http://127.0.0.1:11434)."
-"""Epilogue of the help of every client command."""
+"""Epilogue for a command that is no ServerCommand."""
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the server's own JSON.")
 """Flag of the commands that list something."""
+
+
+class ServerCommand(click.Command):
+    """A command that speaks to a server. Its help ends with the environment variables that it heeds."""
+
+    variables: tuple[str, ...] = ("OLLAMA_HOST",)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_variables(formatter, self.variables)
+
+
+def write_variables(formatter: click.HelpFormatter, names: Iterable[str]) -> None:
+    """A section of help on these environment variables."""
+    from trio_ollama.settings import VARIABLES
+
+    wanted = frozenset(names)
+    with formatter.section("Environment Variables"):
+        rows = [(each.name, f"{each.help} (default: {each.default})") for each in VARIABLES if each.name in wanted]
+        formatter.write_dl(rows)
 
 
 def print_json(value: Any) -> None:

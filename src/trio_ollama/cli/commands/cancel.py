@@ -7,13 +7,13 @@ from urllib.parse import quote
 import click
 
 from trio_ollama.cli.client import Client
-from trio_ollama.cli.options import ENVIRONMENT
+from trio_ollama.cli.options import ServerCommand
 from trio_ollama.cli.ours import only_ours
 
 __all__ = ["command"]
 
 
-@click.command(name="cancel", epilog=ENVIRONMENT)
+@click.command(name="cancel", cls=ServerCommand)
 @click.argument("id", metavar="ID")
 def command(id: str) -> None:
     """End the request ID, as `ps --requests` lists it; its client gets an error that says so."""

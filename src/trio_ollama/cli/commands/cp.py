@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from trio_ollama.cli.client import Client
-from trio_ollama.cli.options import ENVIRONMENT
+from trio_ollama.cli.completion import models
+from trio_ollama.cli.options import ServerCommand
 
 __all__ = ["command"]
 
 
-@click.command(name="cp", epilog=ENVIRONMENT)
-@click.argument("source")
+@click.command(name="cp", cls=ServerCommand)
+@click.argument("source", shell_complete=models)
 @click.argument("destination")
 def command(source: str, destination: str) -> None:
     """Give the model SOURCE a second name. Its weights are shared, not copied."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from trio_ollama.cli.client import Client, ClientError, Json
-from trio_ollama.cli.options import ENVIRONMENT
+from trio_ollama.cli.options import ServerCommand
 from trio_ollama.cli.progress import Show, progress
 from trio_ollama.cli.uploads import names_of, upload
 from trio_ollama.models.errors import ModelfileError
@@ -30,7 +30,7 @@ PATH_STARTS = (".", "/", "~")
 """No model name begins so."""
 
 
-@click.command(name="create", epilog=ENVIRONMENT)
+@click.command(name="create", cls=ServerCommand)
 @click.argument("model")
 @click.option("-f", "--file", default="Modelfile", show_default=True, help="The Modelfile.")
 @click.option("-q", "--quantize", default="", metavar="TYPE", help="Quantize the weights to this type (q4_K_M, ...).")

@@ -9,8 +9,9 @@ from typing import Any, Final
 import click
 
 from trio_ollama.cli.client import Client, Json
+from trio_ollama.cli.completion import models
 from trio_ollama.cli.format import columns, size
-from trio_ollama.cli.options import ENVIRONMENT, as_json, print_json
+from trio_ollama.cli.options import ServerCommand, as_json, print_json
 from trio_ollama.cli.ours import only_ours
 
 __all__ = ["ask", "brief", "command", "report"]
@@ -23,8 +24,8 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType({"cache": "keys and values", 
 Rows = list[tuple[str, ...]]
 
 
-@click.command(name="fit", epilog=ENVIRONMENT)
-@click.argument("model")
+@click.command(name="fit", cls=ServerCommand)
+@click.argument("model", shell_complete=models)
 @click.option("--num-ctx", type=click.IntRange(min=1), help="Tokens of context, for each of the slots.")
 @click.option("--num-gpu", type=click.IntRange(min=-1), help="Layers on GPUs; -1 for as many as fit.")
 @click.option("--parallel", type=click.IntRange(min=1), help="Slots, if not as many as the server is set to.")

@@ -8,12 +8,12 @@ import click
 
 from trio_ollama.cli.client import Client, Json
 from trio_ollama.cli.format import columns, relative_time, short_id, size
-from trio_ollama.cli.options import ENVIRONMENT, as_json, moment, print_json
+from trio_ollama.cli.options import ServerCommand, as_json, moment, print_json
 
 __all__ = ["command", "table"]
 
 
-@click.command(name="list", epilog=ENVIRONMENT)
+@click.command(name="list", cls=ServerCommand)
 @click.argument("prefix", default="")
 @as_json
 def command(prefix: str, as_json: bool) -> None:

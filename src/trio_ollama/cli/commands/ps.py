@@ -8,13 +8,13 @@ import click
 
 from trio_ollama.cli.client import Client, Json
 from trio_ollama.cli.format import columns, processor, short_id, size, until
-from trio_ollama.cli.options import ENVIRONMENT, as_json, moment, print_json
+from trio_ollama.cli.options import ServerCommand, as_json, moment, print_json
 from trio_ollama.cli.ours import only_ours
 
 __all__ = ["command", "requests_table", "table"]
 
 
-@click.command(name="ps", epilog=ENVIRONMENT)
+@click.command(name="ps", cls=ServerCommand)
 @click.argument("prefix", default="")
 @click.option("--requests", is_flag=True, help="List the requests that are being served, and what each waits for.")
 @as_json

@@ -5,14 +5,15 @@ from __future__ import annotations
 import click
 
 from trio_ollama.cli.client import Client
-from trio_ollama.cli.options import ENVIRONMENT
+from trio_ollama.cli.completion import models
+from trio_ollama.cli.options import ServerCommand
 from trio_ollama.cli.pulling import pull
 
 __all__ = ["command"]
 
 
-@click.command(name="pull", epilog=ENVIRONMENT)
-@click.argument("model")
+@click.command(name="pull", cls=ServerCommand)
+@click.argument("model", shell_complete=models)
 @click.option("--insecure", is_flag=True, help="Let the registry speak plain HTTP, or have any certificate.")
 def command(model: str, insecure: bool) -> None:
     """Fetch MODEL from a registry into the server's store, or what has changed of it there.

@@ -8,13 +8,14 @@ import click
 
 from trio_ollama.cli.client import Client, ResponseError
 from trio_ollama.cli.commands.stop import unload
-from trio_ollama.cli.options import ENVIRONMENT
+from trio_ollama.cli.completion import models
+from trio_ollama.cli.options import ServerCommand
 
 __all__ = ["command"]
 
 
-@click.command(name="rm", epilog=ENVIRONMENT)
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+@click.command(name="rm", cls=ServerCommand)
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, shell_complete=models)
 def command(models: tuple[str, ...]) -> None:
     """Unload each MODEL and remove it from the store. Stops at the first one that cannot be removed."""
     client = Client.from_environment()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from trio_ollama.cli.options import write_variables
+
 __all__ = ["command"]
 
 
@@ -17,8 +19,7 @@ class ServeCommand(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from trio_ollama.settings import VARIABLES
 
-        with formatter.section("Environment variables"):
-            formatter.write_dl([(each.name, f"{each.help} (default: {each.default})") for each in VARIABLES])
+        write_variables(formatter, (each.name for each in VARIABLES))
 
 
 @click.command(name="serve", cls=ServeCommand)

@@ -8,8 +8,9 @@ import click
 
 from trio_ollama.cli.client import Client, Json
 from trio_ollama.cli.commands import fit
+from trio_ollama.cli.completion import models
 from trio_ollama.cli.format import columns, count
-from trio_ollama.cli.options import ENVIRONMENT, as_json, print_json
+from trio_ollama.cli.options import ServerCommand, as_json, print_json
 
 __all__ = ["command", "summary"]
 
@@ -22,8 +23,8 @@ LONGEST = 80
 Rows = list[tuple[str, ...]]
 
 
-@click.command(name="show", epilog=ENVIRONMENT)
-@click.argument("model")
+@click.command(name="show", cls=ServerCommand)
+@click.argument("model", shell_complete=models)
 @click.option("--license", "parts", flag_value="license", multiple=True, help="Only the license.")
 @click.option("--modelfile", "parts", flag_value="modelfile", multiple=True, help="Only the Modelfile.")
 @click.option("--parameters", "parts", flag_value="parameters", multiple=True, help="Only the parameters.")

@@ -7,14 +7,15 @@ from http import HTTPStatus
 import click
 
 from trio_ollama.cli.client import Client, ClientError, ResponseError
-from trio_ollama.cli.options import ENVIRONMENT
+from trio_ollama.cli.completion import loaded_models
+from trio_ollama.cli.options import ServerCommand
 from trio_ollama.cli.ours import only_ours
 
 __all__ = ["command", "unload"]
 
 
-@click.command(name="stop", epilog=ENVIRONMENT)
-@click.argument("model")
+@click.command(name="stop", cls=ServerCommand)
+@click.argument("model", shell_complete=loaded_models)
 @click.option("--force", is_flag=True, help="End it now; its requests get an error.")
 def command(model: str, force: bool) -> None:
     """Unload MODEL once its current requests are done. Says nothing when it went well, unless forced."""
