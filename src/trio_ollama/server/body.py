@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import trio
 from quart import Request
+
+from .compressed import PIECE, BrokenBodyError, unpacker
 
 __all__ = ["BodyError", "BodyTooLargeError", "EmptyBodyError", "read_body", "read_json"]
 
@@ -33,17 +36,25 @@ class BodyTooLargeError(BodyError):
 async def read_body(request: Request, limit: int) -> bytes:
     """All of the body, at most `limit` bytes; never holds more than that and one piece of the connection's.
 
-    Raises `BodyTooLargeError`: at once if the client declares a larger body, else as soon as the limit is passed. The
-    rest is then not read; the connection ends after the response.
+    What comes compressed has the same limit when it is unpacked. Raises `BodyTooLargeError`: at once if the client
+    declares a larger body, else as soon as the limit is passed. The rest is then not read; the connection ends after
+    the response. Raises `BodyError` if it cannot be unpacked.
     """
     declared = request.content_length
     if declared is not None and declared > limit:
         raise BodyTooLargeError(limit)
-    data = bytearray()
-    async for chunk in request.body:
-        if len(data) + len(chunk) > limit:
-            raise BodyTooLargeError(limit)
-        data += chunk
+    data, packed = bytearray(), unpacker(request.headers.get("Content-Encoding", ""))
+    try:
+        async for chunk in request.body:
+            for piece in packed.pieces(chunk):
+                if len(data) + len(piece) > limit:
+                    raise BodyTooLargeError(limit)
+                data += piece
+                if len(piece) == PIECE:
+                    await trio.lowlevel.checkpoint()  # a little may become much: others have their turn meanwhile
+        packed.end()
+    except BrokenBodyError:
+        raise BodyError("failed to decompress request body") from None
     return bytes(data)
 
 
