@@ -24,10 +24,11 @@ ARROWS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "hardware": ("settings",),
         "runners": ("settings", "hardware.contract"),
         "models": ("settings", "durations", "templates"),
+        "registry": ("models", "settings"),
         "scheduler.core": (),
         "scheduler": ("scheduler.core", "runners.contract", "hardware.contract"),
-        "server": ("models", "templates", "scheduler", "runners.contract", "settings", "durations"),
-        "server.daemon": ("server", "models", "templates", "scheduler", "runners", "hardware", "settings"),
+        "server": ("models", "registry", "templates", "scheduler", "runners.contract", "settings", "durations"),
+        "server.daemon": ("server", "models", "registry", "templates", "scheduler", "runners", "hardware", "settings"),
         "cli": ("server", "models", "settings", "durations"),
     }
 )

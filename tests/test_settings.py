@@ -47,7 +47,10 @@ def test_the_table_of_variables_is_complete() -> None:
 def test_an_empty_environment_gives_the_defaults() -> None:
     settings = parse()
     assert settings == dataclasses.replace(
-        Settings(), models=Path("/home/x/.ollama/models"), cache=Path("/home/x/.cache/trio-ollama")
+        Settings(),
+        models=Path("/home/x/.ollama/models"),
+        key=Path("/home/x/.ollama/id_ed25519"),
+        cache=Path("/home/x/.cache/trio-ollama"),
     )
     assert settings.keep_alive_ns == 300 * SECOND
     assert settings.load_timeout == 300

@@ -140,6 +140,8 @@ class Settings:
 
     host: Host = Host()
     models: Path = field(default_factory=lambda: _default_models({}))
+    key: Path = field(default_factory=lambda: _default_models({}).with_name("id_ed25519"))
+    """The private key that signs us in at a registry; does not move with `models`."""
     keep_alive_ns: int = 300 * SECOND
     """`FOREVER` for a negative value."""
     load_timeout: float = 300.0
@@ -199,6 +201,7 @@ class Settings:
             host=read.host("OLLAMA_HOST"),
             # Absolute, because the runners are started elsewhere.
             models=Path(models).absolute() if models else _default_models(environ),
+            key=_default_models(environ).with_name("id_ed25519"),
             cache=_cache(environ),
             keep_alive_ns=keep_alive if keep_alive >= 0 else FOREVER,
             load_timeout=load_timeout / SECOND if 0 < load_timeout < FOREVER else math.inf,

@@ -9,6 +9,7 @@ from quart import Response, request
 
 from trio_ollama.models.metadata_cache import MetadataCache
 from trio_ollama.models.store import Store
+from trio_ollama.registry import Registry
 from trio_ollama.scheduler import Scheduler
 from trio_ollama.server import anthropic, native, openai
 from trio_ollama.server.anthropic.errors import refusal as anthropic_refusal
@@ -43,15 +44,17 @@ def create_app(
     metadata_cache: MetadataCache,
     default_context: int = DEFAULT_CONTEXT,
     loopback: bool | None = None,
+    registry: Registry | None = None,
     recorder: Recorder | None = None,
 ) -> App:
-    """The daemon's ASGI application. It starts nothing: the scheduler must be running when requests come.
+    """The daemon's ASGI application. It starts nothing: scheduler and registry must be running when requests come.
 
     `loopback`: only this machine can reach the sockets it is served on; None to judge by the settings.
     `recorder` is told of every request for a model.
     """
     app = App("trio_ollama")
-    Services(settings, scheduler, store, metadata_cache, default_context, recorder).attach(app)
+    registry = registry or Registry(store, settings.key, prune=not settings.noprune)
+    Services(settings, scheduler, store, metadata_cache, default_context, registry, recorder).attach(app)
     for route in ROUTES:
         view, methods = cancelable(route.view) if route.inference else route.view, list(route.methods)
         app.add_url_rule(route.rule, endpoint=f"{'_'.join(methods)} {route.rule}", view_func=view, methods=methods)

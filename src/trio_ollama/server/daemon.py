@@ -5,6 +5,7 @@
     ├── closing                              refuses new work from the first signal on, ends what takes too long
     ├── recording                            with `--record` only
     ├── scheduler ── runner 1, runner 2, …   outlives the requests, so that they can finish
+    ├── registry ── transfers, downloads     each ends with the last request that wants it
     └── http ── connections ── requests
 
 The address is bound before anything else happens: a taken port fails at once and changes nothing.
@@ -28,6 +29,7 @@ from trio_ollama.hardware.machine import Machine
 from trio_ollama.models.errors import ModelsError
 from trio_ollama.models.metadata_cache import MetadataCache
 from trio_ollama.models.store import Store
+from trio_ollama.registry import Registry
 from trio_ollama.runners.contract import RunnerFactory, SpawnError
 from trio_ollama.runners.llama_server.factory import LlamaServerFactory, runner_factory
 from trio_ollama.scheduler import Limits as SchedulerLimits
@@ -111,6 +113,8 @@ async def _run(settings: Settings, bound: Bound, factory: LlamaServerFactory, re
         await trio.to_thread.run_sync(_tidy, store, settings.noprune)
         await _prepare(machine, shutdown)
         await root.start(scheduler.run, name="scheduler")
+        registry = Registry(store, settings.key, prune=not settings.noprune)
+        await root.start(registry.run, name="registry")
         root.start_soon(_close, shutdown, scheduler, settings.drain_timeout, name="closing")
         context = settings.context_length or default_context(total_vram(scheduler.devices()))
         if recorder is not None:
@@ -123,6 +127,7 @@ async def _run(settings: Settings, bound: Bound, factory: LlamaServerFactory, re
             metadata_cache=MetadataCache(),
             loopback=bound.loopback,
             default_context=context,
+            registry=registry,
             recorder=recorder,
         )
         limits = Limits(stall=settings.stall_timeout, drain=settings.drain_timeout)

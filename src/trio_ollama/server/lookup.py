@@ -46,6 +46,7 @@ WORDS: Final[Mapping[str, Words]] = MappingProxyType(
         "show": Words(absent=(404, "model '{short}' not found")),
         "delete": Words(invalid=(400, 'name "{given}" is invalid')),
         "create": Words(empty=(400, "invalid model name")),
+        "pull": Words(empty=(400, "invalid model name")),
         "fit": Words(),
     }
 )

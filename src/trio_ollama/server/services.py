@@ -11,6 +11,7 @@ from quart import Quart, current_app
 
 from trio_ollama.models.metadata_cache import MetadataCache
 from trio_ollama.models.store import Store
+from trio_ollama.registry import Registry
 from trio_ollama.scheduler import Scheduler
 from trio_ollama.server.live import LiveRequests
 from trio_ollama.server.record import Recorder
@@ -37,6 +38,7 @@ class Services:
     metadata: MetadataCache
     default_context: int
     """Tokens of context where neither request, model nor environment say; chosen by the machine's VRAM."""
+    registry: Registry
     recorder: Recorder | None = None
     targets: TargetCache = field(default_factory=TargetCache)
     requests: LiveRequests = field(default_factory=LiveRequests)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trio_ollama.server.native import blobs, create, fit, models, requests, status, stop
+from trio_ollama.server.native import blobs, create, fit, models, requests, status, stop, transfers
 from trio_ollama.server.native.chat import ChatRequest, chat
 from trio_ollama.server.native.embed import EmbeddingsRequest, EmbedRequest, embed, embeddings
 from trio_ollama.server.native.generate import GenerateRequest, generate
@@ -37,6 +37,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("/api/copy", POST, models.copy, models.CopyRequest, NAMED, media=NOTHING),
     Route("/api/delete", DELETE, models.delete, models.NameRequest, NAMED, media=NOTHING),
     Route("/api/create", POST, create.create, create.CreateBody, NAMED, media=ANSWER),
+    Route("/api/pull", POST, transfers.pull, transfers.TransferRequest, (*BODY, 403), media=ANSWER),
     Route("/api/blobs/<digest>", ("HEAD",), blobs.has_blob, errors=(400, 404), media=NOTHING),
     Route("/api/blobs/<digest>", POST, blobs.put_blob, errors=(400,), media=NOTHING, success=(200, 201), upload=True),
     Route("/api/generate", POST, generate, GenerateRequest, RUN, media=ANSWER, inference=True),

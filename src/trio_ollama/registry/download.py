@@ -1,0 +1,282 @@
+"""One blob on its way into the store: where it lies, its parts in parallel, its check, its name.
+
+What goes wrong on the way is tried again, for as long as attempts bring anything at all: a part is given up after
+several attempts in a row that did not. Every wait is a checkpoint, so a cancel takes effect at once, wherever it
+comes; what was fetched stays, and the next download goes on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from trio_ollama.models.blobs import Blobs
+from trio_ollama.models.manifest import Layer
+
+from .body import Body, declared_length
+from .client import Client, redirect
+from .errors import AnswerError, ConnectionFailedError, DownloadCorruptError, RangesIgnoredError, RegistryError
+from .keys import Keys
+from .limits import Limits
+from .partial import Partial
+from .parts import Part
+from .reference import Reference
+from .verify import Verifier
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["Download"]
+
+REDIRECTS: Final = 10
+WRITERS: Final = 4
+"""Threads that write one blob."""
+
+_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+
+logger = logging.getLogger(__name__)
+
+
+class Download:
+    """Fetches one layer's blob; `run` is its life."""
+
+    def __init__(self, blobs: Blobs, reference: Reference, layer: Layer, keys: Keys, limits: Limits) -> None:
+        self.total = layer.size
+        self._blobs = blobs
+        self._digest = layer.parsed_digest
+        self._client = Client(reference, keys, limits)
+        self._own = reference.blob(self._digest)
+        self._limits = limits
+        self._place = ""
+        """Where the parts are fetched; empty as long as that is not known."""
+        self._locating = trio.Lock()
+        self._partial: Partial | None = None
+        self._writers = trio.CapacityLimiter(WRITERS)
+        self._verifier: Verifier | None = None
+        self._failure: Exception | None = None
+
+    @property
+    def completed(self) -> int:
+        """Bytes that are there."""
+        return sum(part.size - part.left for part in self._partial.parts) if self._partial is not None else 0
+
+    async def run(self) -> None:
+        """Fetch the blob. Raises RegistryError and StoreUnavailableError."""
+        partial = await self._open()
+        if partial is None:
+            return
+        try:
+            await trio.to_thread.run_sync(partial.resume, self.total)
+            self._partial = partial
+            async with self._client:
+                got = await self._fetch(partial)
+            if got != self._digest.hex:
+                await trio.to_thread.run_sync(partial.discard)
+                raise DownloadCorruptError(str(self._digest), f"sha256:{got}")
+            await trio.to_thread.run_sync(partial.commit)
+        finally:
+            partial.close()  # a few short writes; in a thread they could not be done when cancelled
+
+    async def _open(self) -> Partial | None:
+        """The partial file, once no other daemon has it; None if that daemon has fetched the blob."""
+        while True:
+            partial, fetched = await trio.to_thread.run_sync(self._claim)
+            if partial is not None or fetched:
+                return partial
+            await trio.sleep(self._limits.lock_poll)
+
+    def _claim(self) -> tuple[Partial | None, bool]:
+        partial = Partial.open(self._blobs, self._digest, self._limits.save_every)
+        fetched = self._blobs.has(self._digest)
+        if partial is not None and fetched:
+            partial.discard()
+            partial.close()
+            partial = None
+        return partial, fetched
+
+    async def _fetch(self, partial: Partial) -> str:
+        """All bytes that are missing, and the digest of all; hashed on the way."""
+        self._verifier = verifier = Verifier(partial, self.total, trio.CapacityLimiter(1))
+        result = ""
+
+        async def verify() -> None:
+            nonlocal result
+            result = await verifier.run()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._guard, nursery, verify, name="hash")
+            await self._guard(nursery, self._fetch_bytes, partial)
+        if self._failure is not None:
+            raise self._failure
+        return result
+
+    async def _fetch_bytes(self, partial: Partial) -> None:
+        if not any(part.left for part in partial.parts):
+            return
+        try:
+            await self._locate()
+            await self._fetch_parts(partial)
+        except RangesIgnoredError as error:
+            logger.info("%s is fetched in one piece: %s", self._digest, error)
+            await self._fetch_whole(partial)
+
+    # Where it lies
+
+    async def _locate(self) -> None:
+        """Find out whether the registry has the blob itself or sends us elsewhere: once for all parts.
+
+        Raises RangesIgnoredError if it sends the whole blob, whatever is asked for.
+        """
+        failures = 0
+        with trio.move_on_after(self._limits.locating):
+            while True:
+                try:
+                    self._place = await self._ask()
+                    return
+                except (ConnectionFailedError, AnswerError) as error:
+                    if isinstance(error, AnswerError) and not error.passing:
+                        raise
+                    last: RegistryError = error
+                failures += 1
+                logger.debug("looking for %s: %s", self._digest, last)
+                await trio.sleep(self._limits.short_pause(failures))
+        raise RegistryError(f"max retries exceeded: {last}" if failures else "max retries exceeded: no answer")
+
+    async def _ask(self) -> str:
+        """One attempt: the address at which the blob's bytes are. Redirects that stay at the registry are followed."""
+        url = self._own
+        for _ in range(REDIRECTS):
+            async with self._client.open("GET", url, {"Range": "bytes=0-0"}) as response:
+                if target := redirect(response, url):
+                    if not self._client.reference.owns(target):
+                        return target
+                    url = target
+                    continue
+                await self._client.check(response)
+                self._check_size(response)
+                # Not every registry sends us elsewhere: then the bytes are right here.
+                if response.status_code == 206:
+                    return url
+                self._place = url
+                raise RangesIgnoredError("the registry knows no ranges")
+        raise RegistryError(f"more than {REDIRECTS} redirects for {self._digest}")
+
+    def _check_size(self, response: httpx2.Response) -> None:
+        size = declared_length(response)
+        if response.status_code == 206:
+            answered = _RANGE.fullmatch(response.headers.get("content-range", ""))
+            size = int(answered[3]) if answered is not None and answered[3] != "*" else None
+        if size not in (None, self.total):
+            raise RegistryError(f"{self._digest} has {size} bytes, its manifest says {self.total}")
+
+    # Its bytes
+
+    async def _fetch_parts(self, partial: Partial) -> None:
+        """All parts, so many at a time; the first one's failure ends all."""
+        slots = trio.Semaphore(self._limits.parallel)
+        async with trio.open_nursery() as nursery:
+            for part in partial.parts:
+                if part.left:
+                    await slots.acquire()
+                    nursery.start_soon(self._guard, nursery, self._fetch_part, part, slots, name=f"part {part.number}")
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    async def _fetch_part(self, part: Part, slots: trio.Semaphore) -> None:
+        try:
+            await self._persist(lambda: self._attempt(part), lambda: part.completed)
+        finally:
+            slots.release()
+
+    async def _fetch_whole(self, partial: Partial) -> None:
+        """From a server without ranges: one stream from the first byte on."""
+        await self._persist(lambda: self._stream(partial), lambda: self.completed)
+
+    async def _persist(self, attempt: Callable[[], Awaitable[None]], progress: Callable[[], int]) -> None:
+        """Try until it is done, or attempts in a row have brought nothing."""
+        failures = 0
+        while True:
+            before = progress()
+            try:
+                await attempt()
+                return
+            except ConnectionFailedError as error:
+                last: RegistryError = error
+            except AnswerError as error:
+                # An address with a signature in it grows old: the registry knows a new one.
+                self._place = ""
+                last = error
+                if not error.passing and failures:
+                    raise
+            failures = 1 if progress() > before else failures + 1
+            logger.debug("%s, attempt %d: %s", self._digest, failures, last)
+            if failures >= self._limits.tries:
+                raise RegistryError(f"max retries exceeded: {last}")
+            await trio.sleep(self._limits.pause(failures))
+
+    async def _attempt(self, part: Part) -> None:
+        """Fetch what is left of a part with one request."""
+        async with self._locating:
+            if not self._place:
+                await self._locate()
+            place = self._place
+        first, last = part.position, part.end - 1
+        async with self._client.open("GET", place, {"Range": f"bytes={first}-{last}"}) as response:
+            await self._client.check(response)
+            if response.status_code == 200:
+                raise RangesIgnoredError("a part was asked for, and all is sent")
+            answered = _RANGE.fullmatch(response.headers.get("content-range", ""))
+            if response.status_code != 206 or answered is None or int(answered[1]) != first:
+                raise ConnectionFailedError(f"not the part that was asked for: status {response.status_code}")
+            await self._take(response, part.left, lambda view: self._write(part, view))
+
+    async def _stream(self, partial: Partial) -> None:
+        """Fetch all of the blob with one request."""
+        at = 0
+
+        async def write(view: memoryview) -> None:
+            nonlocal at
+            await trio.to_thread.run_sync(partial.write_at, at, view, limiter=self._writers)
+            at += len(view)
+
+        async with self._client.open("GET", self._place or self._own) as response:
+            await self._client.check(response)
+            await self._take(response, self.total, write)
+
+    async def _take(
+        self, response: httpx2.Response, length: int, write: Callable[[memoryview], Awaitable[None]]
+    ) -> None:
+        """Hand `length` bytes of a body to `write`, piece by piece."""
+        assert self._verifier is not None
+        buffer = memoryview(bytearray(self._limits.piece))
+        async with contextlib.aclosing(response.aiter_raw()) as chunks:
+            body = Body(response, chunks, length, self._limits.stall)
+            while length:
+                count = await body.fill(buffer)
+                await write(buffer[:count])
+                length -= count
+                self._verifier.advance()
+
+    async def _write(self, part: Part, view: memoryview) -> None:
+        assert self._partial is not None
+        await trio.to_thread.run_sync(self._partial.write, part, view, limiter=self._writers)
+
+    # Failures
+
+    async def _guard(self, nursery: trio.Nursery, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        """One of several tasks: its failure is that of all, and is told as it is, in no group."""
+        try:
+            await work(*arguments)
+        except Exception as error:
+            self._fail(nursery, error)
+
+    def _fail(self, nursery: trio.Nursery, error: Exception) -> None:
+        if self._failure is None:
+            self._failure = error
+        nursery.cancel_scope.cancel("failed")
