@@ -23,7 +23,7 @@ from trio_ollama.cli.format import size
 __all__ = ["Bar", "Display", "Spinner", "remaining"]
 
 NARROWEST_BAR, WIDEST_BAR = 8, 50
-COLUMNS: Final = (15, 10, 6)
+COLUMNS: Final = (15, 9, 6)
 """Widths of what stands right of a bar: size, speed, time to go. A narrow terminal goes without the last ones."""
 WINDOW: Final = 8.0
 """Seconds that a speed is the mean of."""
