@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import click
@@ -19,6 +20,10 @@ PARTS = ("license", "modelfile", "parameters", "system", "template")
 INDENT = "    "
 LONGEST = 80
 """Characters of a metadata value."""
+SHOWN = 3
+"""Elements of a list among the metadata."""
+WRAPPED = 100
+"""Characters of a line of a system message or a license."""
 
 Rows = list[tuple[str, ...]]
 
@@ -78,8 +83,10 @@ def _model(info: Json) -> Rows:
     architecture = model_info.get("general.architecture") or details.get("family")
     parameters = model_info.get("general.parameter_count")
     return _present(
+        ("Remote model", info.get("remote_model")),
+        ("Remote URL", info.get("remote_host")),
         ("architecture", architecture),
-        ("parameters", count(parameters) if parameters else details.get("parameter_size")),
+        ("parameters", details.get("parameter_size") or (count(parameters) if parameters else None)),
         ("context length", model_info.get(f"{architecture}.context_length")),
         ("embedding length", model_info.get(f"{architecture}.embedding_length")),
         ("quantization", details.get("quantization_level")),
@@ -113,10 +120,20 @@ def _metadata(model_info: Json) -> Rows:
 
 
 def _shortened(value: Any) -> str:
-    if isinstance(value, list) and len(value) > 3:
-        return f"[{', '.join(map(str, value[:3]))}, ...+{len(value) - 3} more]"
-    text = " ".join(str(value).split())
+    if isinstance(value, list):
+        more = [f"...+{len(value) - SHOWN} more"] if len(value) > SHOWN else []
+        text = f"[{', '.join([*map(_scalar, value[:SHOWN]), *more])}]"
+    else:
+        text = _scalar(value)
+    text = " ".join(text.split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def _scalar(value: Any) -> str:
+    """As JSON writes it, but for texts, and for floats that are whole."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def _tensors(tensors: list[Json]) -> Rows:
@@ -125,4 +142,5 @@ def _tensors(tensors: list[Json]) -> Rows:
 
 def _first_lines(text: str) -> Rows:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return [(line,) for line in [*lines[:2], *(["..."] if len(lines) > 2 else [])]]
+    shown = [part for line in lines[:2] for part in textwrap.wrap(line, WRAPPED)]
+    return [(line,) for line in [*shown, *(["..."] if len(lines) > 2 else [])]]
