@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,46 @@ def test_mistakes_are_told_before_anything_is_asked(
 def test_a_modelfile_that_is_not_there(server: FakeOllama, folder: Path, invoke: Invoke) -> None:
     result = invoke("create", "mine", "-f", str(folder / "none"))
     assert (result.exit_code, result.stderr) == (1, "Error: specified Modelfile wasn't found\n")
+
+
+def test_without_a_modelfile_the_weights_in_this_folder_are_taken(
+    server: FakeOllama, folder: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    assert invoke("create", "mine").exit_code == 0
+    assert asked(server) == {"model": "mine", "files": {"model.gguf": DIGEST}}
+    (folder / "Modelfile").write_text("FROM other")
+    invoke("create", "mine")
+    assert asked(server) == {"model": "mine", "from": "other"}
+
+
+def test_without_anything_to_create_from(server: FakeOllama, invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with contextlib.chdir(tmp_path / "empty"):
+        result = invoke("create", "mine")
+    assert (result.exit_code, result.stderr) == (1, "Error: no Modelfile or safetensors files found\n")
+
+
+def test_a_bad_name_is_told_before_anything_is_sent(server: FakeOllama, folder: Path, invoke: Invoke) -> None:
+    result = invoke("create", "mi ne", "-f", modelfile(folder, "FROM model.gguf"))
+    assert (result.exit_code, result.stderr) == (1, "Error: invalid model name\n")
+    assert server.requests == []
+
+
+def test_flags_are_passed_on(server: FakeOllama, folder: Path, invoke: Invoke) -> None:
+    (folder / "draft.gguf").write_bytes(WEIGHTS)
+    flags = ("--draft-quantize", "q8_0", "--experimental", "-q", "q4_0")
+    invoke("create", "mine", *flags, "-f", modelfile(folder, "FROM other\nDRAFT draft.gguf"))
+    assert asked(server) == {
+        "model": "mine",
+        "from": "other",
+        "draft_files": {"draft.gguf": DIGEST},
+        "quantize": "q4_0",
+        "draft_quantize": "q8_0",
+        "experimental": True,
+    }
+    result = invoke("create", "mine", *flags, "-f", modelfile(folder, "FROM other"))
+    assert (result.exit_code, result.stderr) == (1, "Error: --draft-quantize requires a DRAFT model\n")
 
 
 def test_errors_of_the_server_end_it(server: FakeOllama, folder: Path, invoke: Invoke) -> None:

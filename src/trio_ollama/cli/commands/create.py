@@ -11,11 +11,15 @@ from trio_ollama.cli.client import Client, ClientError, Json
 from trio_ollama.cli.options import ServerCommand
 from trio_ollama.cli.progress import Show, progress
 from trio_ollama.cli.uploads import names_of, upload
-from trio_ollama.models.errors import ModelfileError
+from trio_ollama.models.errors import ModelsError
 from trio_ollama.models.modelfile import Modelfile
+from trio_ollama.models.names import ModelName
 
 __all__ = ["command"]
 
+MODELFILE = "Modelfile"
+HERE = "FROM ."
+"""What stands for a Modelfile where there is none."""
 WEIGHTS = (
     "model*.safetensors",
     "consolidated*.safetensors",
@@ -32,21 +36,34 @@ PATH_STARTS = (".", "/", "~")
 
 @click.command(name="create", cls=ServerCommand)
 @click.argument("model")
-@click.option("-f", "--file", default="Modelfile", show_default=True, help="The Modelfile.")
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(),
+    help="The Modelfile. Without: the file Modelfile, or else the weights in this folder.",
+)
 @click.option("-q", "--quantize", default="", metavar="TYPE", help="Quantize the weights to this type (q4_K_M, ...).")
-def command(model: str, file: str, quantize: str) -> None:
-    """Create MODEL from a Modelfile. Files it names are sent to the server, unless that has them already."""
-    path = Path(file).expanduser()
+@click.option("--draft-quantize", default="", metavar="TYPE", help="Quantize those of the draft model.")
+@click.option("--experimental", is_flag=True, help="Passed to the server: it may know ways that are not settled yet.")
+def command(model: str, file: str | None, quantize: str, draft_quantize: str, experimental: bool) -> None:
+    """Create MODEL from a Modelfile. Files it names are sent to the server, unless that has them already.
+
+    The shortest Modelfile is one line, FROM and a GGUF file, or FROM and the name of another model.
+    """
+    path = Path(file or MODELFILE).expanduser()
     try:
-        modelfile = Modelfile.parse(path.read_bytes())
+        ModelName.parse(model)  # before anything is sent
+        modelfile = Modelfile.parse(path.read_bytes() if file or path.exists() else HERE)
         body = _settings(modelfile)
         draft = modelfile.draft
     except FileNotFoundError:
         raise ClientError("specified Modelfile wasn't found") from None
     except OSError as error:
         raise ClientError(f"{path}: {error.strerror}") from None
-    except ModelfileError as error:
+    except ModelsError as error:
         raise ClientError(str(error)) from None
+    if draft_quantize and not draft:
+        raise ClientError("--draft-quantize requires a DRAFT model")
     sources: list[Path] = []
     for source in modelfile.sources:
         if (local := _local(path.parent, source)) is None:
@@ -54,7 +71,7 @@ def command(model: str, file: str, quantize: str) -> None:
         else:
             sources += local
     client = Client.from_environment()
-    body |= {"model": model, "quantize": quantize}
+    body |= {"model": model, "quantize": quantize, "draft_quantize": draft_quantize, "experimental": experimental}
     with progress() as show:
         body |= {"files": _sent(client, sources, show)}
         body |= {"adapters": _sent(client, _all_local(path.parent, modelfile.adapters), show)}
