@@ -20,6 +20,9 @@ from trio_ollama.models.prompting import mode_of
 from trio_ollama.models.store import Store
 from trio_ollama.templates import Refused
 
+CHATML_TOOLS = "<|im_start|>{{ .Prompt }}{{ .Tools }}<|im_end|>"
+BROKEN = "<|im_start|>{{ html .Prompt }}{{ .Tools }}<|im_end|>"
+"""A Go template that cannot be used, in a format that llama.cpp knows."""
 JINJA = "{% for message in messages %}{{ message.content }}{% endfor %}"
 
 
@@ -230,6 +233,8 @@ def test_capabilities(
         ({"tokenizer.chat_template": "plain"}, "{{ .Tools }}", True, "{{ .Tools }}", "tools", 0),
         ({"tokenizer.chat_template": "plain"}, "", True, "plain", "", 0),
         ({"tokenizer.chat_template": "plain"}, "{{ .Suffix }}", None, "plain", "insert", 1),
+        ({}, CHATML_TOOLS, False, CHATML_TOOLS, "", 1),
+        ({}, BROKEN, None, BROKEN, "", 1),
         ({}, "", None, "{{ .Prompt }}", "", 0),
     ],
 )
@@ -253,11 +258,21 @@ def test_which_template_counts(
     )
 
 
+def test_a_format_of_the_runners_own_has_no_tools(theirs: OllamaStore, store: Store) -> None:
+    """Whatever the config says: the runner would refuse them."""
+    theirs.add("m:x", raw_gguf({}), template=BROKEN, config={"capabilities": ["tools", "thinking"]})
+    answer = show(store.resolve("m:x"))
+    assert answer["capabilities"] == ["completion", "thinking"]
+    assert answer["notes"] == [
+        "the stored TEMPLATE cannot be used; llama.cpp's own format chatml is, which it looks like"
+    ]
+
+
 @pytest.mark.parametrize(
     ("template", "setting", "reason"),
     [
-        ("<|im_start|><|im_end|>{{ if", None, "has a Go template that cannot be used: "),
-        ("<|im_start|><|im_end|>{{ .Prompt }}", False, "has no chat template but the stored Go template, and "),
+        ("<|mine|>{{ if", None, "has a Go template that cannot be used: "),
+        ("<|mine|>{{ .Prompt }}", False, "has no chat template but the stored Go template, and "),
         ("", None, "has no chat template, and none is stored with it"),
     ],
 )

@@ -12,6 +12,7 @@ import ollama
 import openai
 import pytest
 
+from tests.support.daemon_log import DaemonLog
 from tests.support.pictures import PNG
 from tests.support.real_daemon import RealDaemon
 from tests.support.scripted_gguf import tool_call, write_scripted_gguf
@@ -39,6 +40,11 @@ TEMPLATE = """\
 {{ end }}<|im_start|>assistant
 {{ end }}"""
 
+KNOWN = {
+    "known": "<|im_start|>{{ html .Prompt }}<|im_end|>",
+    "named": "<|start_header_id|>{{ html .Prompt }}<|end_header_id|>",
+}
+
 QUESTION: Any = [{"role": "user", "content": "1+2?"}]
 PARAMETERS: Any = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
 FUNCTION: Any = {"name": "add", "description": "Add.", "parameters": PARAMETERS}
@@ -48,7 +54,10 @@ FIXED = {"temperature": 0, "num_predict": 12}
 
 @pytest.fixture
 def daemon(store: Path, tmp_path: Path, start_daemon: StartDaemon) -> RealDaemon:
-    """With `able` (thinks, then calls), `plain` (continues anything) and `seer` (looks at images)."""
+    """With `able` (thinks, then calls), `plain` (continues anything) and `seer` (looks at images).
+
+    `known` and `named` have the weights of `plain`, and templates that cannot be used, in formats that llama.cpp knows.
+    """
     into = OllamaStore(store)
     pieces = ["<thi", "nk>\nhm", " so", "\n</th", "ink>\n\n", "Let me", " see.", tool_call("add", '{"a": 1, "b": 2}')]
     able = write_scripted_gguf(tmp_path / "able.gguf", pieces, chat_template="")
@@ -57,6 +66,8 @@ def daemon(store: Path, tmp_path: Path, start_daemon: StartDaemon) -> RealDaemon
     into.add("able:latest", able.read_bytes(), params=ONE_THREAD, template=TEMPLATE)
     into.add("plain:latest", plain.read_bytes(), params=ONE_THREAD, template=TEMPLATE)
     into.add("seer:latest", plain.read_bytes(), params=ONE_THREAD, template=TEMPLATE, layers=[eyes])
+    for name, template in KNOWN.items():
+        into.add(f"{name}:latest", plain.read_bytes(), params=ONE_THREAD, template=template)
     return start_daemon()
 
 
@@ -170,3 +181,25 @@ def test_a_begin_token_of_the_template_is_not_a_second_one(client: ollama.Client
     one = client.generate("plain", words(3), template="{{ .Prompt }}", options=FIXED)
     two = client.generate("plain", words(3), template="<s>{{ .Prompt }}", options=FIXED)
     assert (one.prompt_eval_count, one.response, one.context) == (two.prompt_eval_count, two.response, two.context)
+
+
+def test_formats_that_the_runner_knows_by_name(daemon: RealDaemon, client: ollama.Client) -> None:
+    """G22: another name for the same weights has another one of them, so its runner is another; `plain` takes any."""
+    log = DaemonLog(daemon.log_path)
+    prompts = {
+        "known": f"<|im_start|>user\n{words(3)}<|im_end|>\n<|im_start|>assistant\n",
+        "named": (
+            f"<|start_header_id|>user<|end_header_id|>\n\n{words(3)}<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n"
+        ),
+    }
+    for name, prompt in prompts.items():
+        said = client.chat(name, [{"role": "user", "content": words(3)}], options=FIXED)
+        raw = client.generate("plain", prompt, raw=True, options=FIXED)
+        assert said.message.content
+        assert (said.message.content, said.prompt_eval_count) == (raw.response, raw.prompt_eval_count)
+    assert len(log.matching(r"loading \S+ as generation")) == len(prompts)
+    assert client.show("named").capabilities == ["completion"]
+    with pytest.raises(ollama.ResponseError, match="does not support tools") as refused:
+        client.chat("named", QUESTION, tools=[TOOL])
+    assert refused.value.status_code == 400

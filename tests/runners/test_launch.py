@@ -100,6 +100,11 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "--spec-type draft-mtp --spec-draft-n-max 2 --spec-draft-backend-sampling",
     ),
     ({"draft": "/d", "draft_kind": "simple", "draft_num_predict": 0}, {}, ""),
+    (
+        {"chat_template": "llama3"},
+        {"use_jinja": False, "chat_template": "llama3"},
+        "--no-jinja --chat-template llama3",
+    ),
 ]
 
 

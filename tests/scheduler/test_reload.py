@@ -36,6 +36,14 @@ def test_R58_fields_that_force_a_reload(field: str, value: Any) -> None:
         assert difference(config(**{field: value}), config()) == field
 
 
+def test_G22_a_template_of_the_runners_own_matters_to_those_who_need_it() -> None:
+    """Names with the same weights may differ in this; whoever needs none is served by any."""
+    assert difference(config(), config(chat_template="llama3")) == "chat_template"
+    assert difference(config(chat_template="chatml"), config(chat_template="llama3")) == "chat_template"
+    assert difference(config(chat_template="llama3"), config(chat_template="llama3")) is None
+    assert difference(config(chat_template="llama3"), config()) is None
+
+
 def test_the_order_of_adapters_matters() -> None:
     assert difference(config(adapters=("a", "b")), config(adapters=("b", "a"))) == "adapters"
 

@@ -36,6 +36,9 @@ def main(arguments: list[str]) -> None:
     params.n_ctx = flags.c
     params.n_parallel = flags.np
     params.verbosity = flags.log_verbosity
+    params.use_jinja = not flags.no_jinja
+    if flags.chat_template:
+        params.chat_template = flags.chat_template
     params.n_batch = flags.b
     params.n_ubatch = flags.ub
     params.n_gpu_layers = flags.ngl
@@ -75,9 +78,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.add_argument(name, type=int, default=default)
     for name, default in (("--log-verbosity", 3), ("--cache-ram", 8192)):
         parser.add_argument(name, type=int, default=default)
-    for name in ("--no-webui", "--offline", "--no-log-prefix", "--no-log-timestamps", "--context-shift", "--embedding"):
+    for name in (
+        "--no-webui",
+        "--offline",
+        "--no-log-prefix",
+        "--no-log-timestamps",
+        "--context-shift",
+        "--embedding",
+        "--no-jinja",
+    ):
         parser.add_argument(name, action="store_true")
-    for name in ("--load-mode", "--pooling", "--cache-type-k", "--cache-type-v"):
+    for name in ("--chat-template", "--load-mode", "--pooling", "--cache-type-k", "--cache-type-v"):
         parser.add_argument(name, default="")
     parser.add_argument("--flash-attn", choices=["on", "off", "auto"], default="auto")
     flags, unknown = parser.parse_known_args(arguments)

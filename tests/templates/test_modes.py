@@ -137,7 +137,11 @@ UNUSABLE = "has a Go template that cannot be used: line 1: "
         (Facts(PLAIN, GO_ONE_WAY), False, Native()),
         # Weights without a chat template: never the stored one means one of the runner's own, if it is known.
         (Facts(go_template=LLAMA3), False, Native("llama3")),
-        (Facts(go_template=GO_ONE_WAY), False, Refused("has no chat template, and none is stored with it")),
+        (
+            Facts(go_template=GO_ONE_WAY),
+            False,
+            Refused("has no chat template but the stored Go template, and OLLAMA_GO_TEMPLATE is false"),
+        ),
         (Facts(), None, Refused("has no chat template, and none is stored with it")),
         # Built-in renderers of upstream.
         (Facts(PLAIN, GO_ONE_WAY, renderer="r", parser="p"), None, Native()),

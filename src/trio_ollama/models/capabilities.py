@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trio_ollama.templates import Native
+from trio_ollama.templates import Mode, Native
 from trio_ollama.templates.modes import jinja_abilities
 
 from .metadata import Metadata
@@ -30,7 +30,10 @@ def capabilities(
         found.add("thinking")
     if metadata is not None:
         found |= _from_weights(metadata)
-        found |= _from_template(model, metadata, setting)
+        mode = mode_of(model, metadata, setting)
+        found |= _from_template(model, metadata, setting, mode)
+        if isinstance(mode, Native) and mode.builtin is not None:
+            found -= {"tools"}  # whatever the config says: llama.cpp's own formats have none
     if model.projectors:
         found.add("vision")
         if projector is not None and _hears(projector):
@@ -50,10 +53,10 @@ def _from_weights(metadata: Metadata) -> set[str]:
     return found
 
 
-def _from_template(model: Model, metadata: Metadata, setting: bool | None) -> frozenset[str]:
+def _from_template(model: Model, metadata: Metadata, setting: bool | None, mode: Mode) -> frozenset[str]:
     stored = stored_template(model, setting)
     able = stored.capabilities if stored is not None else frozenset[str]()
-    if not isinstance(mode_of(model, metadata, setting), Native):
+    if not isinstance(mode, Native):
         return able
     # **DIFF**: chat templates know no text that goes on behind the answer, so that is left to the stored one.
     return jinja_abilities(metadata.chat_template) | (able & {"insert"})

@@ -90,7 +90,7 @@ def model_info(metadata: Metadata) -> dict[str, Any]:
 
 def shown_template(model: Model, metadata: Metadata | None, setting: bool | None = None) -> str:
     """The template that chats are rendered with: the weights' own, else the stored one, else the default."""
-    if metadata is not None and isinstance(mode_of(model, metadata, setting), Native):
+    if metadata is not None and mode_of(model, metadata, setting) == Native():
         return metadata.chat_template
     return model.template or DEFAULT_TEMPLATE
 

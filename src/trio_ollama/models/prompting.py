@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from trio_ollama.templates import Facts, GoTemplate, Mode, Native, Refused, TemplateError, go_template, prompt_mode
+from trio_ollama.templates import Facts, GoTemplate, Mode, Native, TemplateError, go_template, prompt_mode
 
 from .metadata import Metadata
 from .model import Model
@@ -16,11 +16,7 @@ _decided = lru_cache(maxsize=64)(prompt_mode)
 
 
 def mode_of(model: Model, metadata: Metadata, setting: bool | None = None) -> Mode:
-    """The prompt mode of a model; `setting` is OLLAMA_GO_TEMPLATE.
-
-    The runner's built-in templates are not used: their name would be fixed at the launch, and two models that share
-    weights would be served with each other's (G22). Where only such a name is left, the model does not chat.
-    """
+    """The prompt mode of a model; `setting` is OLLAMA_GO_TEMPLATE."""
     facts = Facts(
         metadata.chat_template,
         model.template,
@@ -28,10 +24,7 @@ def mode_of(model: Model, metadata: Metadata, setting: bool | None = None) -> Mo
         model.config.parser or "",
         (model.family, *model.families),
     )
-    mode = _decided(facts, setting)
-    if isinstance(mode, Native) and mode.builtin is not None:
-        return Refused(_why_not(model.template))
-    return mode
+    return _decided(facts, setting)
 
 
 def stored_template(model: Model, setting: bool | None = None) -> GoTemplate | None:
@@ -46,19 +39,15 @@ def stored_template(model: Model, setting: bool | None = None) -> GoTemplate | N
 
 def ignored(model: Model, metadata: Metadata, setting: bool | None = None) -> str:
     """Why a stored Go template does not make the prompts of conversations; empty if it does, or if there is none."""
-    if not model.template or not isinstance(mode_of(model, metadata, setting), Native):
+    mode = mode_of(model, metadata, setting)
+    if not model.template or not isinstance(mode, Native):
         return ""
+    instead = f"; llama.cpp's own format {mode.builtin} is, which it looks like" if mode.builtin else ""
     if setting is False:
-        return "the stored TEMPLATE is not used: OLLAMA_GO_TEMPLATE is false"
+        return f"the stored TEMPLATE is not used: OLLAMA_GO_TEMPLATE is false{instead}"
+    if instead:
+        return f"the stored TEMPLATE cannot be used{instead}"
     return (
         "the stored TEMPLATE is not used for conversations: the model file has a chat template of its own; "
         "OLLAMA_GO_TEMPLATE=true changes that"
     )
-
-
-def _why_not(template: str) -> str:
-    try:
-        _parsed(template)
-    except TemplateError as error:
-        return f"has a Go template that cannot be used: {error}"
-    return "has no chat template but the stored Go template, and OLLAMA_GO_TEMPLATE is false"

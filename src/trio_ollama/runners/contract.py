@@ -77,6 +77,8 @@ class LaunchSpec:
     fit_margin: int = 0
     """Bytes to keep free on each GPU where llama.cpp chooses the layers; 0 for its default."""
     adapters: tuple[str, ...] = ()
+    chat_template: str = ""
+    """llama.cpp's own template of this name instead of that of the weights."""
     draft: str | None = None
     """A file of its own that drafts; None where nobody does, or the model itself."""
     draft_kind: str = ""

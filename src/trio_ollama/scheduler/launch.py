@@ -46,6 +46,7 @@ def launch_spec(runner: Runner, policy: Policy, devices: Sequence[DeviceFacts]) 
         image_min_tokens=model.image_min_tokens,
         fit_margin=model.projector_size + GIB if config.projectors and projector_on_gpu and config.num_gpu < 0 else 0,
         adapters=config.adapters,
+        chat_template=config.chat_template,
         draft=config.draft,
         draft_kind=model.draft_kind,
         draft_num_predict=config.draft_num_predict,

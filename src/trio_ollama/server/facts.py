@@ -38,9 +38,12 @@ _MANY_TOKENS: Final = frozenset(("qwen2vl", "qwen25vl", "qwen3vl", "qwen3vlmoe")
 _IMAGE_TOKENS: Final = 1024
 
 
-def model_facts(model: Model, metadata: Metadata, capabilities: Collection[str]) -> ModelFacts:
-    """The facts to plan with. Looks at files, and reads the headers of a draft and of projectors: it belongs into a
-    thread.
+def model_facts(
+    model: Model, metadata: Metadata, capabilities: Collection[str], *, chat_template: str = ""
+) -> ModelFacts:
+    """The facts to plan with; `chat_template` names the runner's own, if that makes the prompts.
+
+    Looks at files, and reads the headers of a draft and of projectors: it belongs into a thread.
 
     Counts and defaults are those of upstream's formula: whatever is missing or strange makes it rougher, as there.
     """
@@ -70,6 +73,7 @@ def model_facts(model: Model, metadata: Metadata, capabilities: Collection[str])
         draft=str(model.draft) if model.draft else None,
         draft_kind=_draft_kind(model, metadata),
         image_min_tokens=_IMAGE_TOKENS if metadata.architecture in _MANY_TOKENS else 0,
+        chat_template=chat_template,
         shape=_whole_shape(model, metadata),
     )
 

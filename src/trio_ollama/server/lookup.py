@@ -18,6 +18,7 @@ from trio_ollama.server.errors import ApiError
 from trio_ollama.server.facts import model_facts
 from trio_ollama.server.services import Services
 from trio_ollama.server.targets import Target
+from trio_ollama.templates import Native
 
 __all__ = ["WORDS", "Target", "Words", "find", "find_target", "parse_name"]
 
@@ -103,7 +104,9 @@ def _read(services: Services, model: Model, given: str) -> Target:
     if unused := ignored(model, metadata, setting):
         logger.info("%s: %s", model.name.short, unused)
     mode, stored = mode_of(model, metadata, setting), stored_template(model, setting)
-    return Target(model, metadata, able, model_facts(model, metadata, able), given, mode, stored)
+    builtin = mode.builtin if isinstance(mode, Native) else None
+    facts = model_facts(model, metadata, able, chat_template=builtin or "")
+    return Target(model, metadata, able, facts, given, mode, stored)
 
 
 def _projector(services: Services, model: Model) -> Metadata | None:

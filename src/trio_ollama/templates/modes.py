@@ -36,7 +36,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """The runner applies the template of the weights, or the one of its own with this name."""
+    """The runner applies the template of the weights, or the one of its own with this name (which knows no tools)."""
 
     builtin: str | None = None
 
@@ -81,7 +81,9 @@ def prompt_mode(facts: Facts, setting: bool | None = None, *, native_first: bool
         return Native()
     if stored is not None:
         return stored
-    return _builtin(facts, "has no chat template, and none is stored with it")
+    switched_off = " but the stored Go template, and OLLAMA_GO_TEMPLATE is false"
+    there = switched_off if facts.go_template else ", and none is stored with it"
+    return _builtin(facts, f"has no chat template{there}")
 
 
 def go_template(text: str) -> GoTemplate:

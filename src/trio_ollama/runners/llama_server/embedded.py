@@ -95,6 +95,8 @@ def parameters(spec: LaunchSpec, endpoint: Endpoint) -> dict[str, Any]:
         values["fit_params_target"] = [spec.fit_margin] * MAX_DEVICES
     if spec.adapters:
         values["lora_adapters"] = [{"adapter": path} for path in spec.adapters]
+    if spec.chat_template:  # names mean something without Jinja only
+        values |= {"use_jinja": False, "chat_template": spec.chat_template}
     return values | _draft(spec)
 
 

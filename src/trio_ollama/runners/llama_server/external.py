@@ -65,6 +65,8 @@ def flags(spec: LaunchSpec, endpoint: Endpoint) -> list[str]:
         line += ["--image-min-tokens", str(spec.image_min_tokens)]
     for path in spec.adapters:
         line += ["--lora", path]
+    if spec.chat_template:
+        line += ["--no-jinja", "--chat-template", spec.chat_template]
     if spec.direct_io:
         line += ["--load-mode", "dio"]
     elif spec.use_mmap is not None:

@@ -42,6 +42,7 @@ def wanted(demand: Demand, policy: Policy) -> LaunchConfig:
         projectors=model.projectors,
         adapters=model.adapters,
         draft=model.draft,
+        chat_template=model.chat_template,
     )
 
 

@@ -21,6 +21,9 @@ def difference(existing: LaunchConfig, wanted: LaunchConfig) -> str | None:
     for name in ("context_shift", "adapters", "projectors", "draft"):
         if getattr(existing, name) != getattr(wanted, name):
             return name
+    if wanted.chat_template and existing.chat_template != wanted.chat_template:
+        # Another name for the same weights may bring its own template (G22); who needs none takes any.
+        return "chat_template"
     if not _same_context(existing, wanted):
         return "num_ctx"
     if not _same_batch(existing, wanted):

@@ -138,6 +138,8 @@ class ModelFacts:
     draft_kind: str = ""
     """As in `LaunchSpec`; without a `draft` of its own the model can draft for itself."""
     image_min_tokens: int = 0
+    chat_template: str = ""
+    """The runner's own template, by name, that makes its prompts; empty: that of the weights, or this server does."""
     shape: Shape | None = None
     """None: only upstream's formula can tell what it takes."""
     observed: tuple[Observation, ...] = ()
@@ -188,6 +190,7 @@ class LaunchConfig:
     projectors: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
     draft: str | None = None
+    chat_template: str = ""
 
 
 @dataclass(frozen=True, slots=True)
