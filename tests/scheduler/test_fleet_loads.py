@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from tests.support.fleet_builder import GIB, FleetBuilder, S
+from dataclasses import replace
+from typing import Any
+
+from tests.support.fleet_builder import GIB, FleetBuilder, S, demand
 from trio_ollama.scheduler.core.decisions import Because
 from trio_ollama.scheduler.core.effects import Measure, Refused, Spawn
+from trio_ollama.scheduler.core.events import RetryPlanned
 from trio_ollama.scheduler.core.lifecycle import State
 
 BIG_CONTEXT = 262144
@@ -236,6 +240,37 @@ def test_R49_an_explicit_context_is_never_changed() -> None:
     out_of_memory(fleet, "X")
     fleet.exits(y)
     assert fleet.of("X").config.num_ctx == BIG_CONTEXT
+
+
+def looks_at_images(fleet: FleetBuilder, seq: int, **wish: Any) -> None:
+    """A request for a model with an image encoder comes."""
+    wanted = demand("X", 8, **wish)
+    fleet.fleet._last_seq = seq - 1
+    fleet.fleet.arrive(replace(wanted, model=replace(wanted.model, projectors=("/eyes",))), fleet.now)
+
+
+def test_R48_images_are_encoded_on_the_cpu_when_the_gpu_has_no_room_for_it() -> None:
+    """Also where there is nothing else to try; once, and whoever comes meanwhile joins."""
+    fleet = FleetBuilder()
+    looks_at_images(fleet, 1, ctx=4096)
+    assert not fleet.of("X").config.projector_on_cpu
+    out_of_memory(fleet, "X")
+    retried = fleet.of("X")
+    assert (retried.config.projector_on_cpu, retried.config.num_ctx) == (True, 4096)
+    assert "images encoded on the CPU" in next(e.text() for e in fleet.fleet.events if isinstance(e, RetryPlanned))
+    looks_at_images(fleet, 2, ctx=4096)
+    assert fleet.reasons() == {1: "loading", 2: "loading"}
+    out_of_memory(fleet, "X")
+    assert fleet.reasons() == {}
+    looks_at_images(fleet, 3, ctx=4096)
+    assert not fleet.of("X").config.projector_on_cpu
+
+
+def test_R48_on_the_cpu_there_is_nothing_to_move() -> None:
+    fleet = FleetBuilder()
+    looks_at_images(fleet, 1, ctx=4096, num_gpu=0)
+    out_of_memory(fleet, "X")
+    assert fleet.reasons() == {}
 
 
 def test_R50_the_wish_to_be_alone_goes_with_the_last_who_has_it() -> None:

@@ -130,5 +130,16 @@ def test_images_are_encoded_on_gpus_with_room_for_it(
     assert made.fit_margin == (2 * GIB if expected and not options else 0)
 
 
+def test_images_are_encoded_on_the_cpu_where_a_load_has_run_out_of_memory() -> None:
+    devices = [A, HOST]
+    facts = model(file_size=GIB, layers=30, **EYES)
+    want = replace(wanted(Demand(facts), USUAL), projector_on_cpu=True)
+    placement = placements(facts, want, devices, {A.id: A.reported_free, RAM: HOST.reported_free, "models": 3}, USUAL)[
+        0
+    ]
+    made = launch_spec(Runner(1, facts, want, placement, placement.reservation, 0), USUAL, devices)
+    assert (made.projector_on_gpu, made.fit_margin, made.visible_devices) == (False, 0, ("GPU-a",))
+
+
 def test_a_model_without_eyes_leaves_the_margin_alone() -> None:
     assert spec(4, A).fit_margin == 0

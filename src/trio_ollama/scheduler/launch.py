@@ -60,6 +60,6 @@ def _projector_on_gpu(runner: Runner, gpus: Sequence[DeviceFacts]) -> bool:
     One image that does not fit ends the whole process: on the CPU it is slow, and nothing worse.
     """
     layers = runner.config.num_gpu
-    if not gpus or 0 <= layers <= runner.model.layers:
+    if runner.config.projector_on_cpu or not gpus or 0 <= layers <= runner.model.layers:
         return False
     return all(min(gpu.reported_free, gpu.total) >= runner.model.projector_size + GIB for gpu in gpus)

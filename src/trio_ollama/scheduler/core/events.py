@@ -154,9 +154,11 @@ class RetryPlanned(Event):
     num_ctx: int | None
     alone: bool
     error: str
+    projector_on_cpu: bool = False
 
     def text(self) -> str:
         how = [f"with context {self.num_ctx}"] if self.num_ctx else []
+        how += ["with images encoded on the CPU"] if self.projector_on_cpu else []
         how += ["after stopping everything else"] if self.alone else []
         return f"loading {self.model} ran out of memory, trying once more {' and '.join(how)}: {self.error}"
 

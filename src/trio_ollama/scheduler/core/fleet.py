@@ -618,9 +618,10 @@ class Fleet:
             config = runner.config
             reduced = step_down(config.num_ctx, config.train_context) if config.num_ctx_auto else None
             others = any(other is not runner and not other.stuck for other in self.runners.values())
-            if reduced is not None or others:
-                self.oom_retries[key] = retry = OomRetry(reduced, alone=others)
-                self._publish(ev.RetryPlanned(self.now, runner.model.name, reduced, others, error))
+            eyes = bool(config.projectors and runner.placement.gpus) and not config.projector_on_cpu
+            if reduced is not None or others or eyes:
+                self.oom_retries[key] = retry = OomRetry(reduced, alone=others, projector_on_cpu=eyes)
+                self._publish(ev.RetryPlanned(self.now, runner.model.name, reduced, others, error, eyes))
                 for waiter in self.waiters.values():
                     if waiter.key == key:
                         config = _reduced(waiter.wanted, retry)
@@ -676,7 +677,8 @@ def _has_consequences(decision: Decision) -> bool:
 
 
 def _reduced(config: LaunchConfig, retry: OomRetry) -> LaunchConfig:
-    """`config` with the context of an out-of-memory retry; an explicit context is never changed (R49)."""
+    """`config` for an out-of-memory retry; an explicit context is never changed (R49)."""
+    config = replace(config, projector_on_cpu=True) if retry.projector_on_cpu else config
     if retry.num_ctx is None or not config.num_ctx_auto or config.num_ctx <= retry.num_ctx:
         return config
     return replace(config, num_ctx=retry.num_ctx)

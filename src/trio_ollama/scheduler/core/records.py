@@ -137,6 +137,8 @@ class OomRetry:
     """The one retry a load gets after running out of memory (R48, R49); lives while somebody waits for the key."""
 
     num_ctx: int | None
-    """The reduced context, or None when only the eviction of all others is tried."""
+    """The reduced context; None: it stays as it is."""
     alone: bool
     """Everything else must be gone first."""
+    projector_on_cpu: bool = False
+    """Images are encoded on the CPU then, which is slow, but one that does not fit would end the process."""

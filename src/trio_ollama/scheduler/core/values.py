@@ -191,6 +191,8 @@ class LaunchConfig:
     adapters: tuple[str, ...] = ()
     draft: str | None = None
     chat_template: str = ""
+    projector_on_cpu: bool = False
+    """An earlier load ran out of memory with it on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
