@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from tests.cli.conftest import Invoke
 from tests.support.asleep import wait_until_asleep
 from tests.support.fake_ollama import Answer, FakeOllama
-from trio_ollama.cli.answer import statistics
+from trio_ollama.cli.statistics import statistics
 
 FINAL: dict[str, Any] = {
     "response": "",
@@ -123,10 +124,53 @@ def test_a_stream_that_is_cut_is_an_error(model: FakeOllama, invoke: Invoke) -> 
     assert result.stderr.startswith("Error: connection to the server was lost")
 
 
-def test_an_unknown_model(server: FakeOllama, invoke: Invoke) -> None:
-    server.answers["POST /api/show"] = Answer({"error": "model 'no:latest' not found"}, 404)
-    result = invoke("run", "no", "hi")
-    assert (result.exit_code, result.stderr) == (1, "Error: model 'no:latest' not found\n")
+class TestAModelThatIsNotThere:
+    ABSENT = Answer({"error": "model 'no:latest' not found"}, 404)
+
+    def test_it_is_pulled_first(self, model: FakeOllama, invoke: Invoke) -> None:
+        model.answers["POST /api/show"] = [self.ABSENT, Answer({"capabilities": ["completion"]})]
+        model.answers["POST /api/pull"] = Answer(lines=[{"status": "pulling manifest"}, {"status": "success"}])
+        result = invoke("run", "no", "--insecure", "hi")
+        assert (result.exit_code, result.stdout) == (0, "Hello you\n")
+        assert result.stderr == "pulling manifest\nsuccess\n"
+        assert model.asked("POST /api/pull")[0].json == {"model": "no", "insecure": True}
+
+    def test_nobody_has_it(self, server: FakeOllama, invoke: Invoke) -> None:
+        server.answers["POST /api/show"] = self.ABSENT
+        server.answers["POST /api/pull"] = Answer(lines=[{"error": "pull model manifest: file does not exist"}])
+        result = invoke("run", "no", "hi")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith("Error: pull model manifest: file does not exist")
+
+    def test_the_server_pulls_nothing(self, server: FakeOllama, invoke: Invoke) -> None:
+        server.answers["POST /api/show"] = self.ABSENT
+        result = invoke("run", "no", "hi")
+        assert (result.exit_code, result.stderr) == (1, "Error: model 'no:latest' not found\n")
+
+
+def test_other_errors_of_show_are_no_reason_to_pull(server: FakeOllama, invoke: Invoke) -> None:
+    server.answers["POST /api/show"] = Answer({"error": "broken"}, 500)
+    assert invoke("run", "m", "hi").stderr == "Error: broken\n"
+    assert server.asked("POST /api/pull") == []
+
+
+def test_pictures(server: FakeOllama, model: FakeOllama, invoke: Invoke, tmp_path: Path) -> None:
+    model.answers["POST /api/show"] = Answer({"capabilities": ["completion", "vision"]})
+    picture = tmp_path / "a.jpg"
+    picture.write_bytes(b"\xff\xd8\xff")
+    result = invoke("run", "m", "what", "is", f"{picture}?")
+    assert (result.stdout, result.stderr) == ("Hello you\n", f"Added image '{picture}'\n")
+    assert asked(model) == {"model": "m", "prompt": "what is ?", "images": ["/9j/"]}
+
+
+def test_models_that_make_pictures(server: FakeOllama, invoke: Invoke) -> None:
+    server.answers["POST /api/show"] = Answer({"capabilities": ["image"]})
+    assert invoke("run", "m", "hi").stderr == "Error: 'm' makes images: this command shows text only\n"
+
+
+def test_halves_of_a_character(model: FakeOllama, invoke: Invoke) -> None:
+    model.answers["POST /api/generate"] = Answer(lines=[*pieces("a\ud83d", "\ude00", "\ud83d"), FINAL])
+    assert invoke("run", "m", "hi").stdout == "a😀\ufffd\n"
 
 
 def test_embedding_models_print_their_vector(server: FakeOllama, invoke: Invoke) -> None:
@@ -150,3 +194,13 @@ def test_ctrl_c_ends_the_request_and_leaves_quietly(model: FakeOllama) -> None:
         assert model.client_left.wait(10)
         assert process.communicate(timeout=10) == ("\n", "")
     assert process.returncode == 130
+
+
+def test_neither_questions_nor_help_import_the_line_editor(model: FakeOllama) -> None:
+    """It takes longer to import than all the rest."""
+    code = (
+        "import sys; from trio_ollama.cli import main; main({}, standalone_mode=False); assert {!r} not in sys.modules"
+    )
+    for arguments in (["run", "m", "hi"], ["run", "--help"], ["ps", "--help"]):
+        program = code.format(arguments, "prompt_toolkit")
+        assert subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL).returncode == 0

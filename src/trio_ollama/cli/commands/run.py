@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import click
 
-from trio_ollama.cli.answer import AnswerPrinter, statistics
-from trio_ollama.cli.client import Client, ClientError, Json
+from trio_ollama.cli.answer import AnswerPrinter
+from trio_ollama.cli.attachments import attach
+from trio_ollama.cli.client import Client, ClientError, Json, ResponseError
 from trio_ollama.cli.options import ENVIRONMENT
+from trio_ollama.cli.ours import NO_ROUTE
+from trio_ollama.cli.session import Session
+from trio_ollama.cli.statistics import statistics
 
-__all__ = ["Question", "command"]
+__all__ = ["command"]
 
 LEVELS = ("low", "medium", "high", "max")
-
-
-@dataclass(frozen=True)
-class Question:
-    """What every request of one `run` has in common."""
-
-    model: str
-    think: bool | str | None
-    hide_thinking: bool
-    format: str | Json
-    keep_alive: str
-    verbose: bool
-
-    def body(self, **fields: Any) -> Json:
-        """A request body: `fields`, and of the common ones those that were given."""
-        common = {"think": self.think, "format": self.format or None, "keep_alive": self.keep_alive or None}
-        return {"model": self.model, **{name: value for name, value in common.items() if value is not None}, **fields}
 
 
 class RunCommand(click.Command):
@@ -61,11 +48,18 @@ def _format(ctx: click.Context, param: click.Parameter, value: str) -> str | Jso
     return schema
 
 
-@click.command(name="run", cls=RunCommand, epilog=ENVIRONMENT)
+@click.command(
+    name="run",
+    cls=RunCommand,
+    epilog=f"{ENVIRONMENT} OLLAMA_NOHISTORY=1 keeps no history of what is typed (else ~/.ollama/history). "
+    "OLLAMA_EDITOR is the editor of Ctrl-G. NO_COLOR=1 shows thinking in no colour.",
+)
 @click.argument("model")
 @click.argument("prompt", nargs=-1)
 @click.option("--keepalive", default="", metavar="DURATION", help="How long the model stays loaded (5m, 1h30m, -1m).")
 @click.option("--verbose", is_flag=True, help="Show counts and times after each answer.")
+@click.option("--insecure", is_flag=True, help="Allow plain http where the model has to be pulled first.")
+@click.option("--nowordwrap", is_flag=True, help="Do not break long lines between words.")
 @click.option("--format", default="", metavar="FORMAT", callback=_format, help="json, or a JSON schema.")
 @click.option(
     "--think", metavar="[=LEVEL]", callback=_think, help="true (the bare flag), false, low, medium, high, max."
@@ -73,66 +67,110 @@ def _format(ctx: click.Context, param: click.Parameter, value: str) -> str | Jso
 @click.option("--hidethinking", is_flag=True, help="Do not show the thinking.")
 @click.option("--truncate/--no-truncate", default=None, help="Embedding models: cut a text that is too long.")
 @click.option("--dimensions", type=int, default=0, help="Embedding models: length of the vector.")
-@click.option("--nowordwrap", is_flag=True, hidden=True, help="Accepted; the terminal wraps lines.")
 def command(
     model: str,
     prompt: tuple[str, ...],
     keepalive: str,
     verbose: bool,
+    insecure: bool,
+    nowordwrap: bool,
     format: str | Json,
     think: bool | str | None,
     hidethinking: bool,
     truncate: bool | None,
     dimensions: int,
-    nowordwrap: bool,
 ) -> None:
     """Ask MODEL: once, when there is a PROMPT (stdin comes before it) or a pipe; else in a conversation.
 
-    Ctrl-C stops the answer: the server hears of it at once. In a conversation it leaves you at the prompt.
+    A model that the server does not have is pulled first. Of a model with eyes or ears, a PROMPT may name pictures
+    and sounds by their paths.
+
+    Ctrl-C stops the answer: the server hears of it at once. In a conversation it leaves you at the prompt; there, /?
+    tells what else can be done.
     """
     client = Client.from_environment()
-    info = client.call("POST", "/api/show", {"model": model})
-    capabilities = info.get("capabilities") or ()
-    if think is None and "thinking" in capabilities:
-        think = True
-    question = Question(model, think, hidethinking, format, keepalive, verbose)
+    session = Session(
+        client=client,
+        model=model,
+        info=_info(client, model, insecure),
+        think=think,
+        hide_thinking=hidethinking,
+        format=format,
+        keep_alive=keepalive,
+        verbose=verbose,
+        wrap=not nowordwrap,
+    )
     piped_in, piped_out = not sys.stdin.isatty(), not sys.stdout.isatty()
     parts = [sys.stdin.buffer.read().decode("utf-8", "replace")] if piped_in else []
     text = " ".join([part for part in parts if part] + list(prompt))
-    if "embedding" in capabilities and "completion" not in capabilities:
-        _embed(client, question, text, truncate, dimensions)
+    if "image" in session.capabilities and "completion" not in session.capabilities:
+        raise ClientError(f"'{model}' makes images: this command shows text only")
+    if "embedding" in session.capabilities and "completion" not in session.capabilities:
+        _embed(session, text, truncate, dimensions)
     elif text or piped_in or piped_out:
-        _ask(client, question, text)
+        _ask(session, text)
     else:
-        from trio_ollama.cli.conversation import Conversation
-
-        Conversation(client, question, info).run()
+        _talk(session)
 
 
-def _ask(client: Client, question: Question, prompt: str) -> None:
-    printer = AnswerPrinter(hide_thinking=question.hide_thinking)
-    final: Json = {}
+def _info(client: Client, model: str, insecure: bool) -> Json:
+    """The answer of `/api/show`, after a pull if need be."""
     try:
-        with client.stream("/api/generate", question.body(prompt=prompt)) as objects:
-            for final in objects:
-                printer.piece(final.get("thinking", ""), final.get("response", ""))
-    finally:
-        printer.end()
-    if question.verbose:
+        return client.call("POST", "/api/show", {"model": model})
+    except ResponseError as error:
+        if error.status != 404:
+            raise
+        absent = error
+    from trio_ollama.cli.pulling import pull
+
+    try:
+        pull(client, model, insecure)
+    except ResponseError as error:
+        if error.status in NO_ROUTE:  # this server pulls nothing
+            raise absent from None
+        raise
+    return client.call("POST", "/api/show", {"model": model})
+
+
+def _ask(session: Session, prompt: str) -> None:
+    files: list[str] = []
+    if session.takes_attachments:
+        prompt, files = attach(prompt)
+    body = session.body(prompt=prompt, **({"images": files} if files else {}))
+    final: Json = {}
+    with (
+        AnswerPrinter(hide_thinking=session.hide_thinking, wrap=session.wrap) as printer,
+        session.client.stream("/api/generate", body) as objects,
+    ):
+        for final in objects:
+            printer.piece(final.get("thinking") or "", final.get("response") or "")
+    if session.verbose:
         click.echo(statistics(final), nl=False, err=True)
 
 
-def _embed(client: Client, question: Question, text: str, truncate: bool | None, dimensions: int) -> None:
+def _embed(session: Session, text: str, truncate: bool | None, dimensions: int) -> None:
     if not text:
         raise ClientError(
-            f'embedding models require input text. Usage: trio-ollama run {question.model} "your text here"'
+            f'embedding models require input text. Usage: trio-ollama run {session.model} "your text here"'
         )
-    body: Json = {"model": question.model, "input": text}
-    if question.keep_alive:
-        body["keep_alive"] = question.keep_alive
+    body: Json = {"model": session.model, "input": text}
+    if session.keep_alive:
+        body["keep_alive"] = session.keep_alive
     if truncate is not None:
         body["truncate"] = truncate
     if dimensions:
         body["dimensions"] = dimensions
-    for vector in client.call("POST", "/api/embed", body).get("embeddings") or ():
+    for vector in session.client.call("POST", "/api/embed", body).get("embeddings") or ():
         click.echo(json.dumps(vector))
+
+
+def _talk(session: Session) -> None:
+    # Imported here: the line editor takes longer to import than a short answer takes to come.
+    from trio_ollama.cli.chat.conversation import Conversation
+    from trio_ollama.cli.chat.editor import Editor
+    from trio_ollama.cli.chat.history import HistoryFile
+    from trio_ollama.settings import Settings
+
+    settings = Settings.from_environment({"OLLAMA_NOHISTORY": os.environ.get("OLLAMA_NOHISTORY", "")})
+    editor = Editor(None if settings.nohistory else HistoryFile(Path.home() / ".ollama" / "history"))
+    Conversation(session, editor).run()
