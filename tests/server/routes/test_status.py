@@ -31,6 +31,22 @@ async def test_cloud_status(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "path", "what"),
+    [
+        ("POST", "/api/me", "accounts are unavailable"),
+        ("POST", "/api/signout", "accounts are unavailable"),
+        ("DELETE", "/api/user/keys/abc", "accounts are unavailable"),
+        ("POST", "/api/experimental/web_search", "web search is unavailable"),
+        ("POST", "/api/experimental/web_fetch", "web fetch is unavailable"),
+        ("GET", "/api/experimental/model-recommendations", "model recommendations are unavailable"),
+    ],
+)
+async def test_what_needs_an_account_in_the_cloud(daemon: Daemon, method: str, path: str, what: str) -> None:
+    answer = await daemon.send(method, path)
+    assert (answer.status, answer.json) == (403, {"error": f"ollama cloud is disabled: {what}"})
+
+
+@pytest.mark.parametrize(
     ("method", "path", "status", "text"),
     [
         ("GET", "/nowhere", 404, "404 page not found"),

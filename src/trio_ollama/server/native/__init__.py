@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trio_ollama.server.native import blobs, create, fit, models, requests, status, stop, transfers
+from trio_ollama.server.native import blobs, cloud, create, fit, models, requests, status, stop, transfers
 from trio_ollama.server.native.chat import ChatRequest, chat
 from trio_ollama.server.native.embed import EmbeddingsRequest, EmbedRequest, embed, embeddings
 from trio_ollama.server.native.generate import GenerateRequest, generate
@@ -44,4 +44,5 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("/api/chat", POST, chat, ChatRequest, RUN, media=ANSWER, inference=True),
     Route("/api/embed", POST, embed, EmbedRequest, RUN, inference=True),
     Route("/api/embeddings", POST, embeddings, EmbeddingsRequest, RUN, inference=True),
+    *cloud.ROUTES,
 )
