@@ -23,6 +23,9 @@ __all__ = ["GRACE", "BlobWriter", "Blobs"]
 GRACE: Final = datetime.timedelta(hours=1)
 """Blobs younger than this are never pruned: a create or a pull may be about to refer to them."""
 
+_RECENT: Final = datetime.timedelta(seconds=5)
+"""A blob that was taken up so recently may be about to be named by a manifest that another program is writing."""
+
 _OLD_NAME: Final = re.compile(r"sha256:[0-9a-fA-F]{64}")
 
 logger = logging.getLogger(__name__)
@@ -61,14 +64,32 @@ class Blobs:
             writer.commit()
         return digest, True
 
-    def writer(self, digest: str) -> BlobWriter:
-        """Begin an upload. Raises InvalidDigestError, StoreUnavailableError."""
+    def writer(self, digest: str | None = None) -> BlobWriter:
+        """Begin an upload; without a digest, a blob that is not known yet.
+
+        Raises InvalidDigestError, StoreUnavailableError.
+        """
         return BlobWriter(self, digest)
 
-    def remove(self, digest: Digest) -> bool:
-        """Delete one blob; False if it was not there."""
+    def remove(self, digest: Digest, *, last_use: datetime.datetime | None = None) -> bool:
+        """Delete one blob; False if it was not there.
+
+        With `last_use`, the time when the manifest that used it was written: it stays, and is left to prunings, if
+        somebody has taken it up since, and just now. That is how Ollama begins to make a model of it.
+        """
         with store_errors("remove a blob of the model store"):
+            if last_use is not None and self._taken_up(digest, last_use):
+                logger.info("blob %s was taken up again: it is kept for now", digest)
+                return False
             return remove(self.path(digest))
+
+    def _taken_up(self, digest: Digest, since: datetime.datetime) -> bool:
+        try:
+            touched = self.path(digest).lstat().st_mtime
+        except FileNotFoundError:
+            return False
+        now = datetime.datetime.now(datetime.UTC)
+        return since.timestamp() < touched and now.timestamp() - touched < _RECENT.total_seconds()
 
     def rename_old_names(self) -> None:
         """Bring `sha256:<hex>`, the names of old stores, to today's form. A name that is taken is left alone."""
@@ -118,9 +139,9 @@ class BlobWriter:
     Use it as a context manager: leaving without a commit, for whatever reason, removes the temporary file.
     """
 
-    def __init__(self, blobs: Blobs, digest: str) -> None:
-        self._given = digest
-        self._digest = Digest.parse(digest)
+    def __init__(self, blobs: Blobs, digest: str | None) -> None:
+        self._given = digest or ""
+        self._digest = Digest.parse(digest) if digest is not None else None
         self._blobs = blobs
         self._hash = hashlib.sha256()
         with store_errors("write to the model store"):
@@ -150,7 +171,7 @@ class BlobWriter:
         Raises DigestMismatchError (nothing is kept) and StoreUnavailableError.
         """
         actual = Digest(self._hash.hexdigest())
-        if actual != self._digest:
+        if self._digest is not None and actual != self._digest:
             self.abort()
             raise DigestMismatchError(self._given, str(actual))
         with store_errors("write to the model store"):

@@ -38,8 +38,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
     The temporary file lies beside it under a name that no model can have (it begins with a dot).
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+    descriptor, temporary = _temporary(path.parent)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
@@ -51,6 +50,18 @@ def replace_file(path: Path, data: bytes) -> None:
         remove(Path(temporary))
         raise
     sync_directory(path.parent)
+
+
+def _temporary(folder: Path) -> tuple[int, str]:
+    """A new file in a directory that is made if need be, again if somebody tidies it away in between."""
+    for last in (False, False, True):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
+        except FileNotFoundError:
+            if last:
+                raise
+    raise AssertionError
 
 
 def sync_directory(path: Path) -> None:

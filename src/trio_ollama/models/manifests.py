@@ -73,6 +73,13 @@ class Manifests:
         except (OSError, ValueError, OverflowError) as error:
             raise BrokenModelError(f"the manifest of '{name.short}' cannot be used: {error}") from error
 
+    def data(self, name: ModelName) -> bytes | None:
+        """A manifest's bytes as they are; None if it is not there or cannot be read."""
+        try:
+            return read_bounded(self.path(name), MAX_MANIFEST)
+        except (OSError, ValueError):
+            return None
+
     def scan(self) -> tuple[tuple[Entry, ...], bool]:
         """Every readable manifest, and whether there are damaged ones, which are skipped with a warning."""
         entries: list[Entry] = []

@@ -8,20 +8,31 @@ from __future__ import annotations
 
 import datetime
 import logging
-import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from .blobs import Blobs, BlobWriter
 from .digest import Digest
-from .errors import BrokenModelError, CloudDisabledError, InvalidNameError, ModelNotFoundError, ModelsError
+from .errors import (
+    BlobNotFoundError,
+    BrokenModelError,
+    CloudDisabledError,
+    InvalidNameError,
+    ModelNotFoundError,
+    ModelsError,
+)
 from .files import read_bounded, store_errors
+from .lock import WriteLock
 from .manifest import Layer, Manifest, decode_manifest, encode
 from .manifests import MAX_MANIFEST, Manifests
 from .model import Entry, Model, load_model
 from .names import ModelName, Source, split_source
 
 __all__ = ["Entry", "Removal", "Store"]
+
+_LOOKS: Final = 3
+"""At a model that seems damaged, as long as its manifest changes between them."""
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +44,8 @@ class Removal:
     name: ModelName
     """As it was spelled on disk."""
     unused: frozenset[Digest]
-    """Blobs that were this model's alone and are gone; empty if other manifests could not be read."""
+    """Blobs that were this model's alone; empty if other manifests could not be read. They are gone, save those that
+    somebody may be about to use."""
 
 
 class Store:
@@ -46,9 +58,9 @@ class Store:
         self.root = root
         self.manifests = Manifests(root / "manifests")
         self.blobs = Blobs(root / "blobs")
-        # One writer at a time: between "nobody refers to it" and the removal no manifest may appear. Held only for
-        # disk work, never while a client is waited for.
-        self._writing = threading.Lock()
+        # Between "nobody refers to it" and the removal no manifest may appear. Held only for disk work, never while a
+        # client is waited for.
+        self._lock = WriteLock(root)
 
     # Reading
 
@@ -81,7 +93,18 @@ class Store:
         return model
 
     def load(self, entry: Entry) -> Model:
-        """The model behind an entry of the list. Raises BrokenModelError."""
+        """The model behind an entry of the list; the one of the same name, should it be replaced meanwhile.
+
+        Raises BrokenModelError, ModelNotFoundError for one that is removed meanwhile.
+        """
+        for _ in range(_LOOKS):
+            try:
+                return load_model(entry, self.blobs)
+            except BrokenModelError:
+                # Its blobs may have gone together with its manifest: that is no damage.
+                before, entry = entry, self.entry(entry.name)
+                if entry.digest == before.digest:
+                    raise
         return load_model(entry, self.blobs)
 
     def list(self) -> tuple[Entry, ...]:
@@ -124,31 +147,30 @@ class Store:
             layers = decode_manifest(data).blobs
         except ValueError as error:
             raise BrokenModelError(f"not a manifest: {error}") from error
-        with self._writing:
-            for layer in layers:
-                self.blobs.touch(layer.parsed_digest)
+        with self._lock.held() as alone:
             spelled = self.manifests.spelled(name)
-            old = self._digests(spelled) if prune else set()
-            self.manifests.write(spelled, data)
-            self._remove_unused(old)
+            old = self._old(spelled) if prune and alone else None
+            self._write(spelled, data, layers)
+            if old is not None:
+                self._remove_unused(old)
             return self.manifests.read(spelled)
 
     def copy(self, source: str | ModelName, destination: str | ModelName) -> None:
         """Give a model a second name; blobs are shared.
 
-        Raises InvalidNameError saying which of the two, ModelNotFoundError, BrokenModelError.
+        Raises InvalidNameError saying which of the two, ModelNotFoundError, BrokenModelError, BlobNotFoundError.
         """
         names = [_parse(source, f'source "{source}"'), _parse(destination, f'destination "{destination}"')]
-        with self._writing:
+        with self._lock.held():
             found = self.manifests.find(names[0])
             if found is None:
                 raise ModelNotFoundError(str(source), f'model "{source}" not found')
-            self.manifests.read(found)  # a damaged manifest is not multiplied
+            layers = self.manifests.read(found).manifest.blobs  # a damaged manifest is not multiplied
             target = self.manifests.spelled(names[1])
             if target != found:
                 with store_errors("read the model store"):
                     data = read_bounded(self.manifests.path(found), MAX_MANIFEST)
-                self.manifests.write(target, data)
+                self._write(target, data, layers)
 
     def delete(self, name: str | ModelName) -> Removal:
         """Remove a model and the blobs that no other model uses. A damaged manifest can be removed, too.
@@ -156,19 +178,19 @@ class Store:
         Raises InvalidNameError, ModelNotFoundError.
         """
         parsed = _parse(name, f'name "{name}"')
-        with self._writing:
+        with self._lock.held() as alone:
             found = self.manifests.find(parsed)
             if found is None:
                 raise ModelNotFoundError(str(name))
-            digests = self._digests(found)
+            old = self._old(found)
             self.manifests.remove(found)
-            return Removal(found, self._remove_unused(digests))
+            return Removal(found, self._remove_unused(old) if old is not None and alone else frozenset())
 
     # Keeping order
 
     def prepare(self) -> None:
         """Bring the file names of old stores to today's form; once, at start."""
-        with self._writing:
+        with self._lock.held():
             self.blobs.rename_old_names()
 
     def prune(self, now: datetime.datetime) -> tuple[str, ...]:
@@ -176,9 +198,9 @@ class Store:
 
         Only if all manifests can be read: returns the removed files' names, none if one manifest is damaged.
         """
-        with self._writing:
+        with self._lock.held() as alone:
             entries, damaged = self.manifests.scan()
-            if damaged or not self.manifests.directory.is_dir():
+            if damaged or not alone or not self.manifests.directory.is_dir():
                 # Without manifests every blob would look unused: a directory that is not mounted must not cost them.
                 level = logging.WARNING if damaged or self.blobs.any() else logging.DEBUG  # not for a new store
                 logger.log(level, "unused blobs are kept: %s", "damaged manifests" if damaged else "no manifests")
@@ -189,23 +211,37 @@ class Store:
             self.manifests.tidy(now)
             return removed
 
-    def _digests(self, name: ModelName) -> set[Digest]:
-        """The blobs a name refers to; none if it cannot be read or is not there."""
-        try:
-            return {layer.parsed_digest for layer in self.manifests.read(name).manifest.blobs}
-        except ModelsError:
-            return set()
+    def _write(self, name: ModelName, data: bytes, layers: tuple[Layer, ...]) -> None:
+        """Write a manifest whose blobs are there, and still are when it is. Raises BlobNotFoundError."""
+        for layer in layers:
+            self.blobs.touch(layer.parsed_digest)
+        before = self.manifests.data(name)
+        self.manifests.write(name, data)
+        for layer in layers:
+            if not self.blobs.has(layer.parsed_digest):
+                # Another program, which knows no lock of ours, has removed it in between.
+                if before is None:
+                    self.manifests.remove(name)
+                else:
+                    self.manifests.write(name, before)
+                raise BlobNotFoundError(layer.digest)
 
-    def _remove_unused(self, digests: set[Digest]) -> frozenset[Digest]:
-        """Remove those of these blobs that no manifest refers to."""
-        if not digests:
-            return frozenset()
+    def _old(self, name: ModelName) -> Entry | None:
+        """The manifest that is about to go; None if it cannot be read or is not there."""
+        try:
+            return self.manifests.read(name)
+        except ModelsError:
+            return None
+
+    def _remove_unused(self, old: Entry) -> frozenset[Digest]:
+        """Remove the blobs of a manifest that is gone, if no other refers to them; tells which were its alone."""
         entries, damaged = self.manifests.scan()
         if damaged:
             return frozenset()
+        digests = {layer.parsed_digest for layer in old.manifest.blobs}
         unused = digests - {layer.parsed_digest for entry in entries for layer in entry.manifest.blobs}
         for digest in unused:
-            self.blobs.remove(digest)
+            self.blobs.remove(digest, last_use=old.modified_at)
         return frozenset(unused)
 
 

@@ -56,8 +56,9 @@ class TargetCache:
         return found
 
     def put(self, entry: Entry, target: Target) -> None:
+        digest = target.model.digest  # another than the entry's if the model was replaced while it was read
         with self._lock:
-            self._kept[entry.name.full, entry.digest] = target
+            self._kept[entry.name.full, digest] = target
             while len(self._kept) > ENTRIES:
                 self._kept.popitem(last=False)
 
