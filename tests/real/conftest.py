@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import ollama
 import pytest
 
+from tests.support.docker_registry import NO_REGISTRY, DockerRegistry, find_docker_registry
 from tests.support.fake_nvml import GIB, NO_COMPILER, build, compiler
 from tests.support.gpu_daemon import GpuDaemon
 from tests.support.real_daemon import RealDaemon
@@ -17,6 +19,7 @@ from tests.support.store_fixture import OllamaStore
 from tests.support.tiny_gguf import write_tiny_gguf
 
 StartDaemon = Callable[..., RealDaemon]
+StartRegistry = Callable[..., DockerRegistry]
 StartGpuDaemon = Callable[..., GpuDaemon]
 
 ONE_THREAD = {"num_thread": 1}
@@ -77,6 +80,20 @@ def start_gpu_daemon(tmp_path: Path, gpu_library: Path) -> Iterator[StartGpuDaem
         def start(**arguments: Any) -> GpuDaemon:
             arguments = {"models": models, **arguments}
             return stack.enter_context(GpuDaemon(tmp_path, gpu_library, **arguments))
+
+        yield start
+
+
+@pytest.fixture
+def start_registry(tmp_path: Path) -> Iterator[StartRegistry]:
+    """Starts real registries, each of them empty; keyword arguments are those of `DockerRegistry`."""
+    if find_docker_registry() is None:
+        pytest.skip(NO_REGISTRY)
+    with contextlib.ExitStack() as stack:
+        folders = (tmp_path / f"registry{number}" for number in itertools.count())
+
+        def start(**arguments: Any) -> DockerRegistry:
+            return stack.enter_context(DockerRegistry(next(folders), **arguments))
 
         yield start
 
