@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from trio_ollama.runners.contract import LoadFailedError, RunnerError, RunnerRefusedError
-from trio_ollama.scheduler.errors import QueueFullError
+from trio_ollama.runners.contract import (
+    LoadFailedError,
+    LoadStalledError,
+    RunnerDiedError,
+    RunnerError,
+    RunnerRefusedError,
+)
+from trio_ollama.scheduler.core.decisions import Because
+from trio_ollama.scheduler.errors import ForcedStopError, QueueFullError, ShuttingDownError, refusal
 from trio_ollama.server.inference.options import KINDS
 
 from .conftest import AddModel, Daemon, nothing_started
@@ -112,7 +119,8 @@ FULL = "registry.ollama.ai/library/tiny:latest"
 RAW = "raw mode does not support template, system, or context"
 PULL_AGAIN = ". Pull the model again to get the latest version with full thinking support"
 
-REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
+REFUSED: list[tuple[str, Any, int, str]] = [
+    ("/api/chat", b"", 400, "missing request body"),
     ("/api/chat", {"messages": [USER]}, 400, "model is required"),
     ("/api/generate", {"model": "a:b:c/", "prompt": "hi"}, 400, "invalid model name"),
     ("/api/embed", {"model": "tiny", "input": [1]}, 400, "invalid input type"),
@@ -168,9 +176,33 @@ async def test_refused_before_anything_is_loaded(
     assert daemon.store.list() == before
 
 
+UNREACHABLE = (
+    "model runner has unexpectedly stopped, this may be due to resource limitations or an internal error, check ollama "
+    "server logs for details"
+)
+TERMINATED = "llama-server process has terminated: exit status 1: "
+UNKNOWN = f"{TERMINATED}unknown model architecture: 'strange'"
 FAILURES: list[tuple[Exception, int, str]] = [
     (QueueFullError(), 503, "server busy, please try again.  maximum pending requests exceeded"),
-    (LoadFailedError("llama-server process has terminated: exit status 1: no"), 500, "llama-server process has "),
+    (LoadFailedError(f"{TERMINATED}no"), 500, f"{TERMINATED}no"),
+    (LoadStalledError("timed out waiting for llama-server to start - loading"), 500, "timed out waiting for llama-s"),
+    (
+        refusal(Because.LOAD_FAILED, UNKNOWN, "tiny"),
+        500,
+        f"{UNKNOWN}: this model may be incompatible with your version of trio-ollama",
+    ),
+    (ForcedStopError("the model was stopped"), 503, "the model was stopped"),
+    (ShuttingDownError(), 503, "server is shutting down"),
+    (
+        refusal(Because.NEVER_FITS, f"{3 << 30} {1 << 30}", "tiny"),
+        500,
+        "model requires more system memory (3.0 GiB) than is available (1.0 GiB)",
+    ),
+    (
+        refusal(Because.PREDECESSOR_STUCK, "pid 7", "tiny"),
+        503,
+        'model "tiny" is unavailable: its previous runner (pid 7) has not exited',
+    ),
 ]
 
 
@@ -190,6 +222,7 @@ async def test_no_runner_is_had(daemon: Daemon, path: str, body: Any, error: Exc
         (RunnerRefusedError(400, "the runner's own words"), 400, "the runner's own words"),
         (RunnerRefusedError(503, "Loading model"), 503, "Loading model"),
         (RunnerError("something"), 500, "something"),
+        (RunnerDiedError(UNREACHABLE), 500, UNREACHABLE),
     ],
 )
 async def test_the_runner_refuses(

@@ -29,15 +29,24 @@ CASES = [
     ("/api/delete", EMPTY, 400, "model is required"),
     ("/api/delete", INVALID, 400, f'name "{INVALID}" is invalid'),
     ("/api/delete", ABSENT, 404, "model 'nobody' not found"),
+    ("/api/pull", EMPTY, 400, "invalid model name"),
+    ("/api/pull", INVALID, 400, "invalid model name"),
+    ("/api/push", EMPTY, 400, "model is required"),
+    ("/api/create", EMPTY, 400, "invalid model name"),
+    ("/api/create", INVALID, 400, "invalid model name"),
+    ("/api/stop", EMPTY, 400, "model is required"),
+    ("/api/stop", INVALID, 400, "invalid model name"),
+    ("/api/stop", ABSENT, 404, "model 'nobody' not found"),
 ]
 
 
 @pytest.mark.parametrize(("path", "name", "status", "text"), CASES)
 async def test_native_routes(daemon: Daemon, path: str, name: str, status: int, text: str) -> None:
-    method = "DELETE" if path == "/api/delete" else "POST"
+    method, before = "DELETE" if path == "/api/delete" else "POST", daemon.store.list()
     with nothing_started(daemon.scheduler):
         answer = await daemon.send(method, path, {"model": name})
     assert (answer.status, answer.json) == (status, {"error": text})
+    assert daemon.store.list() == before
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
 
 
@@ -51,7 +60,9 @@ async def test_the_old_name_for_model(daemon: Daemon, path: str) -> None:
     ("body", "status", "text"),
     [
         ({"source": "a:b:c/", "destination": "x"}, 400, 'source "a:b:c/" is invalid'),
+        ({"source": "", "destination": "x"}, 400, 'source "" is invalid'),
         ({"source": "tiny", "destination": ""}, 400, 'destination "" is invalid'),
+        ({"source": "tiny", "destination": "a:b:c/"}, 400, 'destination "a:b:c/" is invalid'),
         ({"source": "nobody", "destination": "x"}, 404, 'model "nobody" not found'),
     ],
 )
