@@ -16,13 +16,13 @@ MUTANTS: Final = (
         name="call-noted-after-its-head",
         module=LEASE,
         old="""        self._calls = [*self._unsettled(), opening]
+        self._ticket.calls[opening] = None
         try:
-            async with AsyncExitStack() as stack:
-                call = await self._ticket.unless_taken(stack.enter_async_context, opening)
+            async with opening as call:
 """,
-        new="""        try:
-            async with AsyncExitStack() as stack:
-                call = await self._ticket.unless_taken(stack.enter_async_context, opening)
+        new="""        self._ticket.calls[opening] = None
+        try:
+            async with opening as call:
                 self._calls = [*self._unsettled(), opening]
 """,
         mistake="a call that is cancelled in its prefill is not known to occupy a slot (R08)",
@@ -49,11 +49,17 @@ MUTANTS: Final = (
         mistake="a long answer in a drain is killed for a hang, though tokens keep coming (R81)",
     ),
     Mutant(
-        name="stream-waits-on-the-dead",
+        name="call-known-after-its-head",
         module=LEASE,
-        old="events = await self._ticket.unless_taken(self._call.receive)",
-        new="events = await self._call.receive()",
-        mistake="who streams from a runner that was taken away waits for its connection to break (R81)",
+        old="""        self._ticket.calls[opening] = None
+        try:
+            async with opening as call:
+""",
+        new="""        try:
+            async with opening as call:
+                self._ticket.calls[opening] = None
+""",
+        mistake="who waits for the head of an answer is not told that its runner was taken away (R81)",
     ),
     Mutant(
         name="slot-kept-after-its-call",
@@ -80,15 +86,8 @@ MUTANTS: Final = (
     Mutant(
         name="calls-outlive-the-taking",
         module=TICKETS,
-        old='            for scope in self._waits:\n                scope.cancel("the runner was taken away")',
+        old="            for call in self.calls:\n                call.abort(self.error)",
         new="            pass",
         mistake="calls that wait for a runner go on waiting when it is taken away (R81)",
-    ),
-    Mutant(
-        name="calls-begin-after-the-taking",
-        module=TICKETS,
-        old="        if not self._taken:",
-        new="        if True:",
-        mistake="a call may begin to wait for a runner that was taken away before (R81)",
     ),
 )

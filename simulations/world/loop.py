@@ -17,7 +17,7 @@ import trio.abc
 
 from .guard import Guard
 
-__all__ = ["JumpingClock", "NoIo", "Sleepers", "sleep", "sleep_until"]
+__all__ = ["JumpingClock", "Nap", "NoIo", "sleep", "sleep_until"]
 
 LONG: Final = 1e9
 """Seconds; trio cuts it to what it needs to wake who waits for all others to be blocked."""
@@ -90,41 +90,42 @@ class _Alarm:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
 
-class Sleepers:
-    """Tasks that sleep, each for a time of its own, until all of them are woken for good.
+class Nap:
+    """The sleep of one task, which others may end early.
 
     As a deadline around the wait for an event, at a third of its price: a scope that ends by its deadline is the most
     expensive thing in trio's loop. On other clocks than ours it is just that.
     """
 
-    def __init__(self) -> None:
-        self._woken = False
-        self._alarms: dict[_Alarm, None] = {}
-        self._event = trio.Event()
+    __slots__ = ("_alarm", "_event")
 
-    def wake(self) -> None:
-        """Nobody sleeps here any more."""
-        self._woken = True
-        self._event.set()
-        for alarm in list(self._alarms):
-            alarm.ring()
+    def __init__(self) -> None:
+        self._alarm: _Alarm | None = None
+        self._event: trio.Event | None = None
+
+    def end(self) -> None:
+        """Wake the task, if it sleeps."""
+        if self._alarm is not None:
+            self._alarm.ring()
+        if self._event is not None:
+            self._event.set()
 
     async def sleep(self, seconds: float) -> None:
-        if self._woken or seconds <= 0:
+        if seconds <= 0:
             return await trio.lowlevel.checkpoint()
         clock = _clock()
         if not isinstance(clock, JumpingClock):
+            self._event = trio.Event()
             with trio.move_on_after(seconds):
                 await self._event.wait()
             return None
-        alarm = _Alarm()
-        self._alarms[alarm] = None
+        self._alarm = _Alarm()
         if seconds < math.inf:
-            clock.set_alarm(clock.current_time() + seconds, alarm)
+            clock.set_alarm(clock.current_time() + seconds, self._alarm)
         try:
-            await alarm.wait()
+            await self._alarm.wait()
         finally:
-            del self._alarms[alarm]
+            self._alarm = None
 
 
 async def sleep(seconds: float) -> None:

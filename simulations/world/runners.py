@@ -28,7 +28,7 @@ from trio_ollama.runners.contract import (
 
 from .behaviour import Behaviour
 from .hardware import GIB, SimulatedHardware
-from .loop import Sleepers, sleep
+from .loop import Nap, sleep
 
 __all__ = ["SimulatedCall", "SimulatedRunner", "SimulatedRunnerFactory"]
 
@@ -139,8 +139,8 @@ class SimulatedRunner:
         self._refused = False
         self._news = trio.Event()
         self.gone = trio.Event()
-        self._callers = Sleepers()
-        """Those that wait for an answer."""
+        self.waiting: dict[SimulatedCall, None] = {}
+        """Calls that wait for an answer."""
         self._nursery: trio.Nursery | None = None
         self._watched = 0
         """How many wait for its end."""
@@ -288,11 +288,12 @@ class SimulatedRunner:
         self._give_back()
         self._tell(f"process {self.pid} ends: {self._exit.describe()}")
         self.gone.set()
-        self._callers.wake()
+        for call in self.waiting:
+            call.wake()
         self._thawed.set()
         self._news.set()
-        for call in list(self.unsettled):
-            call.settle()
+        for unsettled in list(self.unsettled):
+            unsettled.settle()
 
     def _allocate(self) -> None:
         self._allocated = True
@@ -374,6 +375,9 @@ class SimulatedCall:
         self._prompt_done = False
         self._sent = False
         self._over = False
+        self._nap = Nap()
+        self._frozen: trio.CancelScope | None = None
+        self._aborted: Exception | None = None
 
     @property
     def _generates(self) -> bool:
@@ -395,6 +399,7 @@ class SimulatedCall:
             if self._path not in SLOTLESS:
                 runner.occupy(self)
             self._sent = True
+            self._unless_aborted()
             await self._read_prompt()
             if runner.behaviour.refuses_calls is not None:
                 self._finish()
@@ -413,6 +418,20 @@ class SimulatedCall:
     ) -> None:
         self._leave()
 
+    def abort(self, error: Exception) -> None:
+        self._aborted = self._aborted or error
+        self._nap.end()
+        if self._frozen is not None:
+            self._frozen.cancel()
+
+    def wake(self) -> None:
+        """The child has ended: wait no longer for its answer."""
+        self._nap.end()
+
+    def _unless_aborted(self) -> None:
+        if self._aborted is not None:
+            raise self._aborted
+
     async def _read_prompt(self) -> None:
         """The child's work before the head of its answer."""
         await self._wait(self._runner.behaviour.prompt_time, UNREACHABLE)
@@ -423,6 +442,7 @@ class SimulatedCall:
 
     async def receive(self) -> list[dict[str, Any]]:
         runner = self._runner
+        self._unless_aborted()
         if self._over:
             await trio.lowlevel.checkpoint()
             return []
@@ -449,12 +469,20 @@ class SimulatedCall:
 
     async def _wait(self, seconds: float, phase: str) -> None:
         """The child takes that long for its next answer, if it lives to give it."""
-        await self._runner._callers.sleep(seconds)
-        if self._runner._hangs:
-            await self._runner._thawed.wait()
-        if self._runner.gone.is_set():
-            await sleep(AUTOPSY_TIME)
-            raise self._runner.died(phase)
+        runner = self._runner
+        runner.waiting[self] = None
+        try:
+            await self._nap.sleep(0 if runner.gone.is_set() else seconds)
+        finally:
+            del runner.waiting[self]
+        if runner._hangs and self._aborted is None:
+            with trio.CancelScope() as self._frozen:
+                await runner._thawed.wait()
+        if runner.gone.is_set() and self._aborted is None:
+            await self._nap.sleep(AUTOPSY_TIME)
+            self._unless_aborted()
+            raise runner.died(phase)
+        self._unless_aborted()
 
     def _finish(self) -> None:
         self._over = True

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from trio_ollama.runners.contract import (
     Call,
     LaunchSpec,
     LoadFailedError,
     LoadReport,
+    OpenCall,
     Runner,
     RunnerDiedError,
     RunnerFactory,
@@ -52,6 +54,18 @@ async def running(factory: RunnerFactory, spec: LaunchSpec) -> AsyncGenerator[tu
     """Likewise, once it is ready."""
     async with started(factory, spec) as runner:
         yield runner, await runner.ready(PATIENCE)
+
+
+async def _expect(error: Exception, wait: Callable[[Any], Awaitable[object]], call: object) -> None:
+    """`wait` raises just this."""
+    with pytest.raises(type(error)) as raised:
+        await wait(call)
+    assert raised.value is error
+
+
+async def enter(opening: OpenCall) -> None:
+    async with opening:
+        pass
 
 
 def completion(prompt: str = "w1 w2", tokens: int = 5, **options: Any) -> Mapping[str, Any]:
@@ -172,6 +186,41 @@ class RunnerContract:
                         nursery.start_soon(abort_soon, runner, number)
                 for call in calls:
                     await call.settled.wait()
+
+    async def test_an_aborted_call_raises_at_once(self, factory: RunnerFactory, spec: SpecMaker) -> None:
+        """R81: the reader gets the error given, whatever the child does, and the call settles as any that is left."""
+        error = ValueError("nobody wants it")
+        async with running(factory, spec()) as (runner, _):
+            with trio.fail_after(PATIENCE):
+                opening = runner.stream("/completion", completion(tokens=LONG))
+                async with opening as call:
+                    await call.receive()
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(_expect, error, read_all, call)
+                        await trio.testing.wait_all_tasks_blocked()
+                        opening.abort(error)
+                    opening.abort(KeyError("only the first counts"))
+                    with pytest.raises(ValueError, match="nobody wants it"):
+                        await call.receive()
+                    assert not call.settled.is_set()
+                await call.settled.wait()
+                async with runner.stream("/completion", completion()) as call:  # and the slot is free
+                    assert tokens_of(await read_all(call)) == 5
+
+    async def test_a_call_is_aborted_while_it_is_entered(self, factory: RunnerFactory, spec: SpecMaker) -> None:
+        error = ValueError("nobody wants it")
+        async with running(factory, spec()) as (runner, _):
+            with trio.fail_after(PATIENCE):
+                before = runner.stream("/completion", completion(tokens=LONG))
+                before.abort(error)
+                await _expect(error, enter, before)
+                during = runner.stream("/completion", completion(tokens=LONG))
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_expect, error, enter, during)
+                    await trio.lowlevel.checkpoint()
+                    during.abort(error)
+                await before.settled.wait()
+                await during.settled.wait()
 
     async def test_terminate_ends_it(self, factory: RunnerFactory, spec: SpecMaker) -> None:
         runner = factory.spawn(spec())

@@ -153,6 +153,32 @@ async def test_a_request_that_was_busy_elsewhere_hears_of_it_when_it_comes_back(
         lease.release()
 
 
+async def test_every_call_of_a_lease_hears_that_its_runner_was_taken_away(autojump_clock: MockClock) -> None:
+    """I04, R10: one that is being opened as well; the process lives on and answers nobody."""
+    async with open_world(usual=Behaviour(kill_time=None, prompt_time=60.0, token_time=60.0)) as world:
+        lease = await world.scheduler.acquire(world.demand("x"))
+
+        async def read() -> None:
+            async with lease.stream("/completion", {}) as call:
+                while True:
+                    await call.receive()
+
+        async def lose() -> None:
+            with pytest.raises(ForcedStopError, match="the model was stopped"):
+                await read()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lose)
+            await trio.sleep(90)
+            nursery.start_soon(lose)
+            nursery.start_soon(lose)
+            await trio.sleep(1)
+            world.scheduler.kill(1, Because.FORCED, "the model was stopped")
+            now = trio.current_time()
+        assert trio.current_time() == now
+        lease.release()
+
+
 async def test_a_forced_stop_gives_each_lease_an_error_at_once(autojump_clock: MockClock) -> None:
     """I04: also those that wait for a slot; the process is killed without grace."""
     async with open_world() as world:

@@ -38,24 +38,29 @@ def completion_events(*texts: str, stop_type: str = "eos") -> list[dict[str, Any
     return [*({"content": text, "stop": False} for text in texts), last]
 
 
-@dataclass
+@dataclass(eq=False)
 class FakeCall:
     """Gives its batches one by one, then the end of the stream; waits for ever at a None."""
 
     batches: list[Batch | None]
     waiting: trio.Event
-    ticket: Ticket
     settled: trio.Event = field(default_factory=trio.Event)
+    aborted: trio.Event = field(default_factory=trio.Event)
+    error: Exception | None = None
+
+    def abort(self, error: Exception) -> None:
+        self.error = error
+        self.aborted.set()
 
     async def receive(self) -> list[dict[str, Any]]:
-        return await self.ticket.unless_taken(self._receive)
-
-    async def _receive(self) -> list[dict[str, Any]]:
         await trio.lowlevel.checkpoint()
         batch = self.batches.pop(0) if self.batches else []
         if batch is None:
             self.waiting.set()
-            await trio.sleep_forever()
+            await self.aborted.wait()
+        if self.error is not None:
+            raise self.error
+        assert batch is not None
         if isinstance(batch, Exception):
             raise batch
         return batch
@@ -104,10 +109,13 @@ class FakeLease:
         if isinstance(script, Exception):
             raise script
         self.open_calls += 1
+        call = FakeCall(list(script), self.scheduler.waiting)
+        self.ticket.calls[call] = None
         try:
-            yield FakeCall(list(script), self.scheduler.waiting, self.ticket)
+            yield call
         finally:
             self.open_calls -= 1
+            self.ticket.calls.pop(call)
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
         await trio.lowlevel.checkpoint()

@@ -199,7 +199,8 @@ class Call(Protocol):
         """All complete events that one read brought, parsed; an empty list after the end of the stream.
 
         An answer that is a plain JSON object counts as one event.
-        Raises `RunnerDiedError` if the stream breaks off, `RunnerRefusedError` for an error event.
+        Raises `RunnerDiedError` if the stream breaks off, `RunnerRefusedError` for an error event, and what the call
+        was aborted with.
         """
         ...
 
@@ -210,6 +211,15 @@ class OpenCall(AbstractAsyncContextManager[Call], Protocol):
     @property
     def settled(self) -> trio.Event:
         """As `Call.settled`, and true to its word from the start: also if entering is cancelled halfway (R08)."""
+        ...
+
+    def abort(self, error: Exception) -> None:
+        """The runner is taken away, or the answer no longer wanted: who waits in this call, entering it or for its
+        events, gets `error` at once, and so does whoever asks it for more (R81).
+
+        Synchronous, and waits for nothing: the child may be beyond answering. The connection is closed by the one who
+        leaves the call, as ever. Only the first error counts.
+        """
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -92,15 +92,17 @@ class Lease:
         opening = self._process.stream(path, body)
         # Before it is sent: a call that is cancelled while it waits for its head occupies a slot as well (R08).
         self._calls = [*self._unsettled(), opening]
+        self._ticket.calls[opening] = None
         try:
-            async with AsyncExitStack() as stack:
-                call = await self._ticket.unless_taken(stack.enter_async_context, opening)
-                watched = _Watched(call, self._ticket, self._supervisor)
+            async with opening as call:
+                watched = _Watched(call, self._supervisor)
                 yield watched
                 self._served = not watched.failed
         except RunnerDiedError as error:
             self._served = False
             raise self._reason(error) from error
+        finally:
+            self._ticket.calls.pop(opening, None)
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
         """A short call: POST, return the JSON answer. Its slot, if it needs one, is watched over like a stream's."""
@@ -142,9 +144,8 @@ class Lease:
 class _Watched:
     """A call whose every batch of events counts as progress of its runner (R81)."""
 
-    def __init__(self, call: Call, ticket: Ticket, supervisor: Supervisor) -> None:
+    def __init__(self, call: Call, supervisor: Supervisor) -> None:
         self._call = call
-        self._ticket = ticket
         self._supervisor = supervisor
         self.failed = False
         """It ended with an error; whoever told its client of it need not have raised it again."""
@@ -155,7 +156,7 @@ class _Watched:
 
     async def receive(self) -> list[dict[str, Any]]:
         try:
-            events = await self._ticket.unless_taken(self._call.receive)
+            events = await self._call.receive()
         except Exception:
             self.failed = True
             raise

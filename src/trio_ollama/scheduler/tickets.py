@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar, TypeVarTuple
-
 import trio
+
+from trio_ollama.runners.contract import OpenCall
 
 from .core.values import Demand
 
 __all__ = ["Ticket"]
-
-Result = TypeVar("Result")
-Arguments = TypeVarTuple("Arguments")
 
 
 class Ticket:
@@ -30,8 +26,8 @@ class Ticket:
         self.settled = trio.Event()
         self.slot: trio.Event | None = None
         """Pending wish for a slot on a lease that is held already."""
-        self._taken = False
-        self._waits: list[trio.CancelScope] = []
+        self.calls: dict[OpenCall, None] = {}
+        """Those that are open under the lease."""
 
     def fail(self, error: Exception, *, taken: bool = False) -> None:
         """There will be no lease, or there is none any more.
@@ -44,18 +40,5 @@ class Ticket:
         if self.slot is not None:
             self.slot.set()
         if taken:
-            self._taken = True
-            for scope in self._waits:
-                scope.cancel("the runner was taken away")
-
-    async def unless_taken(self, wait: Callable[[*Arguments], Awaitable[Result]], *arguments: *Arguments) -> Result:
-        """`await wait(*arguments)`, but raise the lease's error as soon as its runner is taken away."""
-        if not self._taken:
-            with trio.CancelScope() as scope:
-                self._waits.append(scope)
-                try:
-                    return await wait(*arguments)
-                finally:
-                    self._waits.remove(scope)
-        assert self.error is not None
-        raise self.error
+            for call in self.calls:
+                call.abort(self.error)

@@ -141,8 +141,10 @@ class StreamingCall:
         """The end was reached, or an error event, which is the last one."""
         self._broken = False
         """The connection has ended before the answer."""
-        self._error: RunnerRefusedError | None = None
-        """An error event that came behind others in one read."""
+        self._error: Exception | None = None
+        """What the next `receive` raises: an error event that came behind others in one read, or why the call was
+        aborted."""
+        self._entering: trio.CancelScope | None = None
 
     def settle(self) -> None:
         """Called by the ledger."""
@@ -151,14 +153,11 @@ class StreamingCall:
     async def __aenter__(self) -> StreamingCall:
         message = request("POST", self.path, msgspec.json.encode(self._body), key=self._calls.endpoint.key)
         try:
-            for attempt in range(BUSY_RETRIES + 1):
-                try:
-                    await self._open(message)
-                    break
-                except RunnerRefusedError as error:
-                    if "no slot available" not in str(error).lower() or attempt == BUSY_RETRIES:
-                        raise
-                await trio.sleep(BUSY_PAUSE)
+            with trio.CancelScope() as self._entering:
+                await self._enter(message)
+            self._entering = None
+            if self._error is not None:
+                raise self._error
         except BaseException:
             self._leave()
             raise
@@ -168,6 +167,14 @@ class StreamingCall:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leave()
+
+    def abort(self, error: Exception) -> None:
+        """See `contract.OpenCall.abort`. No scope around each read for it: a read is made for every token."""
+        self._error = self._error or error
+        if self._entering is not None:
+            self._entering.cancel("aborted")
+        elif self._connection is not None:
+            trio.lowlevel.notify_closing(self._connection.socket)
 
     async def receive(self) -> list[dict[str, Any]]:
         """See `contract.Call.receive`. An answer that is plain JSON is one event."""
@@ -197,6 +204,16 @@ class StreamingCall:
             await self._read(BROKEN_OFF)
         self._over = True
         return _json(self._parser.take())
+
+    async def _enter(self, message: bytes) -> None:
+        """Get a head that is no refusal."""
+        for attempt in range(BUSY_RETRIES + 1):
+            try:
+                return await self._open(message)
+            except RunnerRefusedError as error:
+                if "no slot available" not in str(error).lower() or attempt == BUSY_RETRIES:
+                    raise
+            await trio.sleep(BUSY_PAUSE)
 
     async def _open(self, message: bytes) -> None:
         """Send the request and wait for the head of the answer."""
@@ -253,6 +270,9 @@ class StreamingCall:
             self._broken = True
         except ProtocolError as error:
             raise RunnerDiedError(f"{BROKEN_OFF}: {error}") from None
+        except trio.ClosedResourceError:
+            assert self._error is not None
+            raise self._error from None
         if self._broken:
             raise await self._calls.died(phase)
 
