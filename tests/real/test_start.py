@@ -16,6 +16,7 @@ from .conftest import StartDaemon
 
 OLD = 2 * 3600
 """Seconds: a file that nobody refers to and that is as old as this is removed by a start."""
+HINT = " (another server? OLLAMA_HOST chooses the address)"
 
 
 def serve(store: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -41,7 +42,7 @@ def test_a_taken_port(store: Path, chores: list[Path]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         ended = serve(store, OLLAMA_HOST=f"127.0.0.1:{port}")
-    assert ended.stderr == f"Error: listen tcp 127.0.0.1:{port}: address already in use\n"
+    assert ended.stderr == f"Error: listen tcp 127.0.0.1:{port}: address already in use{HINT}\n"
     assert (ended.returncode, ended.stdout) == (1, "")
     assert all(path.exists() for path in chores)
 
@@ -50,7 +51,7 @@ def test_the_port_of_a_daemon(store: Path, start_daemon: StartDaemon) -> None:
     """And the first one goes on."""
     daemon = start_daemon()
     ended = serve(store, OLLAMA_HOST=f"127.0.0.1:{daemon.port}")
-    assert ended.stderr == f"Error: listen tcp 127.0.0.1:{daemon.port}: address already in use\n"
+    assert ended.stderr == f"Error: listen tcp 127.0.0.1:{daemon.port}: address already in use{HINT}\n"
     assert ended.returncode == 1
     assert psutil.Process(daemon.pid).is_running()
 

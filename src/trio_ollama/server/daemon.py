@@ -74,7 +74,8 @@ def main(settings: Settings, record: Path | None = None) -> int:
         reason = _first(error)
         if not isinstance(reason, CANNOT_START):
             raise
-        print(f"Error: {reason}", file=sys.stderr)
+        hint = " (another server? OLLAMA_HOST chooses the address)" if isinstance(reason, AddressError) else ""
+        print(f"Error: {reason}{hint}", file=sys.stderr)
         return 1
     return 0
 
@@ -207,12 +208,14 @@ def _scheduler_limits(settings: Settings) -> SchedulerLimits:
 
 
 def _announce(settings: Settings, bound: Bound, scheduler: Scheduler, factory: RunnerFactory) -> None:
+    """What this daemon is, on stderr: for whoever has started it, so without the time in front as in the log."""
+    reach = "for this machine only" if bound.loopback else "for other machines, too"
+    lines = [f"trio-ollama {__version__} (Ollama API {OLLAMA_API_VERSION})"]
+    lines += [f"  listening on http://{address} ({reach}; OLLAMA_HOST)" for address in bound.texts]
+    lines += [f"  models in {settings.models} (OLLAMA_MODELS)", f"  runner: {factory.describe()}"]
     for level, line in machine_lines(scheduler.machine()):
-        logger.log(level, "%s", line)
-    logger.info("models in %s", settings.models)
-    logger.info("runner: %s", factory.describe())
-    for address in bound.texts:
-        logger.info("listening on http://%s (trio-ollama %s, Ollama API %s)", address, __version__, OLLAMA_API_VERSION)
+        lines.append(f"  {'warning: ' if level >= logging.WARNING else ''}{line}")
+    print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _first(error: BaseException) -> BaseException:
