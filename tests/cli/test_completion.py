@@ -49,7 +49,7 @@ def test_options() -> None:
     assert offered("ps", "--") == ["--requests", "--json", "--help"]
 
 
-@pytest.mark.parametrize("command", ["show", "fit", "pull", "push", "cp", "rm"])
+@pytest.mark.parametrize("command", ["run", "show", "fit", "pull", "push", "cp", "rm"])
 def test_models_of_the_store(store: FakeOllama, command: str) -> None:
     assert offered(command, "") == ["smollm2", "smollm2:1.7b", "Other/llama:8b"]
     assert offered(command, "O") == ["Other/llama:8b"]

@@ -9,10 +9,7 @@ from typing import Any
 
 import click
 
-__all__ = ["ENVIRONMENT", "ServerCommand", "as_json", "moment", "print_json", "write_variables"]
-
-ENVIRONMENT = "Environment: OLLAMA_HOST is the address of the server (default http://127.0.0.1:11434)."
-"""Epilogue for a command that is no ServerCommand."""
+__all__ = ["ServerCommand", "as_json", "moment", "print_json", "write_variables"]
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the server's own JSON.")
 """Flag of the commands that list something."""
@@ -25,6 +22,7 @@ class ServerCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_variables(formatter, self.variables)
+        super().format_epilog(ctx, formatter)
 
 
 def write_variables(formatter: click.HelpFormatter, names: Iterable[str]) -> None:

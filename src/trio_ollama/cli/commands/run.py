@@ -12,7 +12,8 @@ import click
 from trio_ollama.cli.answer import AnswerPrinter
 from trio_ollama.cli.attachments import attach
 from trio_ollama.cli.client import Client, ClientError, Json, ResponseError
-from trio_ollama.cli.options import ENVIRONMENT
+from trio_ollama.cli.completion import models
+from trio_ollama.cli.options import ServerCommand
 from trio_ollama.cli.ours import NO_ROUTE
 from trio_ollama.cli.session import Session
 from trio_ollama.cli.statistics import statistics
@@ -22,8 +23,10 @@ __all__ = ["command"]
 LEVELS = ("low", "medium", "high", "max")
 
 
-class RunCommand(click.Command):
+class RunCommand(ServerCommand):
     """Lets `--think` stand alone, as it does for `ollama run`: click would take the prompt for its value."""
+
+    variables = ("OLLAMA_HOST", "OLLAMA_NOHISTORY", "OLLAMA_EDITOR")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -51,10 +54,10 @@ def _format(ctx: click.Context, param: click.Parameter, value: str) -> str | Jso
 @click.command(
     name="run",
     cls=RunCommand,
-    epilog=f"{ENVIRONMENT} OLLAMA_NOHISTORY=1 keeps no history of what is typed (else ~/.ollama/history). "
-    "OLLAMA_EDITOR is the editor of Ctrl-G. NO_COLOR=1 shows thinking in no colour.",
+    epilog="What is typed is kept in ~/.ollama/history. The editor is that of Ctrl-G. "
+    "NO_COLOR=1 shows thinking in no colour.",
 )
-@click.argument("model")
+@click.argument("model", shell_complete=models)
 @click.argument("prompt", nargs=-1)
 @click.option("--keepalive", default="", metavar="DURATION", help="How long the model stays loaded (5m, 1h30m, -1m).")
 @click.option("--verbose", is_flag=True, help="Show counts and times after each answer.")
