@@ -122,12 +122,24 @@ def test_serve_help_names_every_variable(invoke: Invoke) -> None:
         assert f"(default: {variable.default})" in words
 
 
-def test_version_and_help_import_nothing_heavy() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["--help"], ("trio", "quart", "rich", "http.client", "json", "trio_ollama.settings")),
+        (
+            ["ps"],
+            ("trio", "quart", "rich", "httpx2", "prompt_toolkit", "msgspec", "gguf", "numpy", "trio_ollama.models"),
+        ),
+        (["pull", "m"], ("trio", "quart", "rich", "httpx2", "prompt_toolkit", "msgspec", "gguf", "numpy")),
+    ],
+)
+def test_nothing_heavy_is_imported_in_vain(server: FakeOllama, arguments: list[str], heavy: tuple[str, ...]) -> None:
+    server.answers = {"GET /api/ps": Answer({"models": []}), "POST /api/pull": Answer(lines=[{"status": "success"}])}
     code = (
         "import sys; from trio_ollama.cli import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: pass\n"
-        "print([name for name in ('trio', 'quart', 'rich', 'http.client', 'json') if name in sys.modules])"
+        f"try: main({arguments})\n"
+        "except SystemExit as end: assert not end.code\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
