@@ -42,7 +42,7 @@ def test_rm_unloads_then_deletes_and_stops_at_the_first_error(server: FakeOllama
     result = invoke("rm", "a", "b", "c", "d")
     assert result.exit_code == 1
     assert result.stdout == "deleted 'a'\ndeleted 'b'\n"
-    assert result.stderr == "Warning: unable to stop model 'b'\nError: model 'c' not found\n"
+    assert result.stderr == "Warning: unable to stop model 'b'\nError: model 'c' not found (see 'trio-ollama list')\n"
     assert [request.json["model"] for request in server.requests] == ["a", "a", "b", "b", "c", "c"]
 
 
@@ -63,7 +63,7 @@ def test_a_server_that_is_down(monkeypatch: pytest.MonkeyPatch, invoke: Invoke, 
 def test_errors_are_one_line_whatever_their_form(server: FakeOllama, invoke: Invoke) -> None:
     url = f"http://{server.address}"
     for answer, text in (
-        (Answer({"error": "model 'm' not found"}, 404), "model 'm' not found"),
+        (Answer({"error": "model 'm' not found"}, 404), "model 'm' not found (see 'trio-ollama list')"),
         (Answer({"error": {"message": "first\nsecond"}}, 400), "first second"),
         (Answer("404 page not found\n", 404), f"{url} has no such route: 404 page not found"),
         (Answer("Bad Gateway", 502), "Bad Gateway"),

@@ -256,7 +256,7 @@ def test_another_server_cannot_tell(
 
 def test_a_model_that_is_not_there_is_its_own_error(server: FakeOllama, invoke: Invoke) -> None:
     server.answers = {"POST /api/fit": Answer({"error": "model 'm' not found"}, status=404)}
-    assert invoke("fit", "m").output == "Error: model 'm' not found\n"
+    assert invoke("fit", "m").output == "Error: model 'm' not found (see 'trio-ollama list')\n"
 
 
 def test_nobody_is_there(monkeypatch: pytest.MonkeyPatch, invoke: Invoke) -> None:

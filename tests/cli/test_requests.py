@@ -104,7 +104,11 @@ def test_cancel(server: FakeOllama, invoke: Invoke) -> None:
 def test_cancel_whoever_is_not_there(server: FakeOllama, invoke: Invoke) -> None:
     server.answers["DELETE /api/requests/x"] = Answer({"error": "request 'x' not found"}, 404)
     result = invoke("cancel", "x")
-    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Error: request 'x' not found\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        1,
+        "",
+        "Error: request 'x' not found (see 'trio-ollama ps --requests')\n",
+    )
 
 
 def test_stop_by_force(server: FakeOllama, invoke: Invoke) -> None:

@@ -145,7 +145,7 @@ class TestAModelThatIsNotThere:
     def test_the_server_pulls_nothing(self, server: FakeOllama, invoke: Invoke) -> None:
         server.answers["POST /api/show"] = self.ABSENT
         result = invoke("run", "no", "hi")
-        assert (result.exit_code, result.stderr) == (1, "Error: model 'no:latest' not found\n")
+        assert (result.exit_code, result.stderr) == (1, "Error: model 'no:latest' not found (see 'trio-ollama list')\n")
 
 
 def test_other_errors_of_show_are_no_reason_to_pull(server: FakeOllama, invoke: Invoke) -> None:

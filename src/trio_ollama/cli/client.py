@@ -31,6 +31,8 @@ MAX_LINE = 8 * 1024 * 1024
 BLOCK = 1024 * 1024
 """Bytes sent at a time by an upload."""
 NO_ROUTE: Final = frozenset({http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED})
+LISTINGS: Final = {"model": "list", "request": "ps --requests"}
+"""Commands that list what a server may say it has not."""
 DEFAULT = "http://127.0.0.1:11434"
 LOST = "connection to the server was lost"
 LOOK = "its log may say why"
@@ -53,6 +55,11 @@ class ResponseError(ClientError):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
+
+    def format_message(self) -> str:
+        """What is printed: the server's text, and for a name that is not there where to look."""
+        listing = LISTINGS.get(self.message.partition(" ")[0], "") if self.status == http.client.NOT_FOUND else ""
+        return f"{self.message} (see 'trio-ollama {listing}')" if listing else self.message
 
 
 class Client:
