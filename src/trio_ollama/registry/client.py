@@ -11,7 +11,7 @@ import functools
 import logging
 import platform
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
@@ -42,8 +42,8 @@ USER_AGENT: Final = (
 
 logger = logging.getLogger(__name__)
 
-Content = Callable[[], AsyncIterator[bytes]]
-"""Makes the body of a request, anew for each attempt."""
+Content = bytes | Callable[[], AsyncIterable[bytes]]
+"""The body of a request, or what makes it, anew for each attempt."""
 
 
 class Client:
@@ -70,21 +70,29 @@ class Client:
 
     @contextlib.asynccontextmanager
     async def open(
-        self, method: str, url: str, headers: Mapping[str, str] | None = None, content: Content | None = None
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        content: Content | None = None,
+        *,
+        patience: float | None = None,
     ) -> AsyncIterator[httpx2.Response]:
         """Send a request; inside the context its answer, whatever its status, with the body yet to be read.
+
+        `patience`: seconds that the answer may take, where that is not the usual.
 
         A 401 of the registry's own is answered by signing in, once. Redirects are for the caller to follow.
         """
         own = self.reference.owns(url)
         used = self._token
-        async with self._send(method, url, headers, content, used if own else "") as response:
+        async with self._send(method, url, headers, content, used if own else "", patience) as response:
             if response.status_code != 401 or not own:
                 yield response
                 return
             header = response.headers.get("www-authenticate", "")
         token = await self._sign_in(header, url, used)
-        async with self._send(method, url, headers, content, token) as response:
+        async with self._send(method, url, headers, content, token, patience) as response:
             if response.status_code == 401:
                 raise RegistryError("unauthorized: access denied")
             yield response
@@ -110,13 +118,23 @@ class Client:
 
     @contextlib.asynccontextmanager
     async def _send(
-        self, method: str, url: str, headers: Mapping[str, str] | None, content: Content | None, token: str
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None,
+        content: Content | None,
+        token: str,
+        patience: float | None = None,
     ) -> AsyncIterator[httpx2.Response]:
         assert self._http is not None
         fields = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
         with _failures(url):
             request = self._http.build_request(
-                method, url, headers=fields, content=content() if content is not None else None
+                method,
+                url,
+                headers=fields,
+                content=content() if callable(content) else content,
+                timeout=patience or self._limits.stall,
             )
             response = await self._http.send(request, stream=True, follow_redirects=False)
             try:
@@ -159,7 +177,7 @@ def _failures(url: str) -> Iterator[None]:
         yield
     except httpx2.TransportError as error:
         reason = str(error) or type(error).__name__
-        raise ConnectionFailedError(f"{urlsplit(url).netloc}: {reason}") from error
+        raise ConnectionFailedError(f"connection to {urlsplit(url).netloc} failed: {reason}") from error
     except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
         raise RegistryError(f"{urlsplit(url).netloc}: {error}") from error
 

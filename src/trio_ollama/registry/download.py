@@ -26,6 +26,7 @@ from .limits import Limits
 from .partial import Partial
 from .parts import Part
 from .reference import Reference
+from .retry import persist, repeat
 from .verify import Verifier
 
 if TYPE_CHECKING:
@@ -132,37 +133,24 @@ class Download:
 
         Raises RangesIgnoredError if it sends the whole blob, whatever is asked for.
         """
-        failures = 0
-        with trio.move_on_after(self._limits.locating):
-            while True:
-                try:
-                    self._place = await self._ask()
-                    return
-                except (ConnectionFailedError, AnswerError) as error:
-                    if isinstance(error, AnswerError) and not error.passing:
-                        raise
-                    last: RegistryError = error
-                failures += 1
-                logger.debug("looking for %s: %s", self._digest, last)
-                await trio.sleep(self._limits.short_pause(failures))
-        raise RegistryError(f"max retries exceeded: {last}" if failures else "max retries exceeded: no answer")
+        await repeat(f"looking for {self._digest}", self._ask, self._limits.locating, self._limits)
 
-    async def _ask(self) -> str:
-        """One attempt: the address at which the blob's bytes are. Redirects that stay at the registry are followed."""
+    async def _ask(self) -> None:
+        """One attempt. Redirects that stay at the registry are followed."""
         url = self._own
         for _ in range(REDIRECTS):
             async with self._client.open("GET", url, {"Range": "bytes=0-0"}) as response:
                 if target := redirect(response, url):
                     if not self._client.reference.owns(target):
-                        return target
+                        self._place = target
+                        return
                     url = target
                     continue
                 await self._client.check(response)
                 self._check_size(response)
-                # Not every registry sends us elsewhere: then the bytes are right here.
+                self._place = url  # not every registry sends us elsewhere: the bytes are right here
                 if response.status_code == 206:
-                    return url
-                self._place = url
+                    return
                 raise RangesIgnoredError("the registry knows no ranges")
         raise RegistryError(f"more than {REDIRECTS} redirects for {self._digest}")
 
@@ -190,35 +178,14 @@ class Download:
 
     async def _fetch_part(self, part: Part, slots: trio.Semaphore) -> None:
         try:
-            await self._persist(lambda: self._attempt(part), lambda: part.completed)
+            name = f"part {part.number} of {self._digest}"
+            await persist(name, lambda: self._attempt(part), lambda: part.completed, self._limits)
         finally:
             slots.release()
 
     async def _fetch_whole(self, partial: Partial) -> None:
         """From a server without ranges: one stream from the first byte on."""
-        await self._persist(lambda: self._stream(partial), lambda: self.completed)
-
-    async def _persist(self, attempt: Callable[[], Awaitable[None]], progress: Callable[[], int]) -> None:
-        """Try until it is done, or attempts in a row have brought nothing."""
-        failures = 0
-        while True:
-            before = progress()
-            try:
-                await attempt()
-                return
-            except ConnectionFailedError as error:
-                last: RegistryError = error
-            except AnswerError as error:
-                # An address with a signature in it grows old: the registry knows a new one.
-                self._place = ""
-                last = error
-                if not error.passing and failures:
-                    raise
-            failures = 1 if progress() > before else failures + 1
-            logger.debug("%s, attempt %d: %s", self._digest, failures, last)
-            if failures >= self._limits.tries:
-                raise RegistryError(f"max retries exceeded: {last}")
-            await trio.sleep(self._limits.pause(failures))
+        await persist(self._digest, lambda: self._stream(partial), lambda: self.completed, self._limits)
 
     async def _attempt(self, part: Part) -> None:
         """Fetch what is left of a part with one request."""
@@ -228,7 +195,7 @@ class Download:
             place = self._place
         first, last = part.position, part.end - 1
         async with self._client.open("GET", place, {"Range": f"bytes={first}-{last}"}) as response:
-            await self._client.check(response)
+            await self._check(response)
             if response.status_code == 200:
                 raise RangesIgnoredError("a part was asked for, and all is sent")
             answered = _RANGE.fullmatch(response.headers.get("content-range", ""))
@@ -246,8 +213,15 @@ class Download:
             at += len(view)
 
         async with self._client.open("GET", self._place or self._own) as response:
-            await self._client.check(response)
+            await self._check(response)
             await self._take(response, self.total, write)
+
+    async def _check(self, response: httpx2.Response) -> None:
+        try:
+            await self._client.check(response)
+        except AnswerError:
+            self._place = ""  # an address with a signature in it grows old: the registry knows a new one
+            raise
 
     async def _take(
         self, response: httpx2.Response, length: int, write: Callable[[memoryview], Awaitable[None]]

@@ -23,7 +23,9 @@ class Limits:
     first_pause: float = 1.0
     """Before the second attempt; doubled each time."""
     locating: float = 30.0
-    """Time for finding out where a blob lies, with all attempts."""
+    """For so long it is tried to find out where a blob lies."""
+    asking: float = 2.0
+    """For so long other small requests are tried: somebody waits to hear that a host is wrong."""
     tick: float = 0.06
     """Between two lines of progress."""
     lock_poll: float = 0.25

@@ -51,9 +51,9 @@ class Part:
         return self.size - self.completed
 
 
-def plan(total: int) -> list[Part]:
+def plan(total: int, least: int = LEAST, most: int = MOST, wanted: int = WANTED) -> list[Part]:
     """The parts of a blob of this size, in order."""
-    size = max(LEAST, min(total // WANTED, MOST))
+    size = max(least, min(total // wanted, most))
     return [Part(number, offset, min(size, total - offset)) for number, offset in enumerate(range(0, total, size))]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -11,27 +10,25 @@ import trio
 from trio_ollama.models import manifest as media
 from trio_ollama.models.digest import Digest
 from trio_ollama.models.errors import BlobNotFoundError, ModelsError
-from trio_ollama.models.manifest import Layer, Manifest, decode_manifest
+from trio_ollama.models.manifest import Layer, decode_manifest
 from trio_ollama.models.manifests import MAX_MANIFEST
 from trio_ollama.models.names import ModelName
 from trio_ollama.models.store import Store
 
 from .client import Client
 from .downloads import Downloads
-from .errors import AnswerError, ConnectionFailedError, RegistryError
+from .errors import ConnectionFailedError, RegistryError
 from .limits import Limits
 from .partial import remove_leftovers
+from .retry import repeat
 from .transfer import Progress, Tell
 
 __all__ = ["pull"]
 
-MANIFEST_TRIES: Final = 4
 WRITE_TRIES: Final = 3
 """Times that a blob may be deleted, by somebody who did not know that it was wanted, while the others are fetched."""
 
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 
 async def pull(store: Store, downloads: Downloads, client: Client, limits: Limits, prune: bool, tell: Tell) -> None:
@@ -42,8 +39,9 @@ async def pull(store: Store, downloads: Downloads, client: Client, limits: Limit
     name = client.reference.name
     tell(Progress("pulling manifest"))
     try:
-        data, manifest = await _fetch_manifest(client, limits)
-    except RegistryError as error:
+        data = await _fetch_manifest(client, limits)
+        manifest = decode_manifest(data)
+    except (RegistryError, ValueError) as error:
         raise RegistryError(f"pull model manifest: {error}") from error
     if manifest.of_type(media.TENSOR):
         raise RegistryError("this model requires MLX support, but the MLX runtime is not available")
@@ -64,33 +62,23 @@ async def pull(store: Store, downloads: Downloads, client: Client, limits: Limit
     tell(Progress("success"))
 
 
-async def _fetch_manifest(client: Client, limits: Limits) -> tuple[bytes, Manifest]:
-    """The manifest as it is, byte for byte, and what it says."""
-    failures = 0
-    while True:
-        try:
-            return await _ask(client)
-        except (ConnectionFailedError, AnswerError) as error:
-            failures += 1
-            if (isinstance(error, AnswerError) and not error.passing) or failures >= MANIFEST_TRIES:
-                raise
-            logger.debug("manifest of %s: %s", client.reference.name, error)
-        await trio.sleep(limits.short_pause(failures))
+async def _fetch_manifest(client: Client, limits: Limits) -> bytes:
+    """The manifest as it is, byte for byte."""
+    data = b""
 
+    async def ask() -> None:
+        nonlocal data
+        async with client.open("GET", client.reference.manifest, {"Accept": media.MANIFEST}) as response:
+            if response.status_code == 404:
+                raise RegistryError("file does not exist")
+            await client.check(response)
+            data = await client.read(response, MAX_MANIFEST)
+            digest = response.headers.get("docker-content-digest", "")
+        if digest.startswith("sha256:") and digest != str(Digest.of(data)):
+            raise ConnectionFailedError("it was damaged on the way")
 
-async def _ask(client: Client) -> tuple[bytes, Manifest]:
-    async with client.open("GET", client.reference.manifest, {"Accept": media.MANIFEST}) as response:
-        if response.status_code == 404:
-            raise RegistryError("file does not exist")
-        await client.check(response)
-        data = await client.read(response, MAX_MANIFEST)
-        digest = response.headers.get("docker-content-digest", "")
-    if digest.startswith("sha256:") and digest != str(Digest.of(data)):
-        raise ConnectionFailedError("it was damaged on the way")
-    try:
-        return data, decode_manifest(data)
-    except ValueError as error:
-        raise RegistryError(f"not a manifest: {error}") from error
+    await repeat(f"manifest of {client.reference.name}", ask, limits.asking, limits)
+    return data
 
 
 async def _have(store: Store, downloads: Downloads, client: Client, layer: Layer, tell: Tell) -> None:

@@ -14,6 +14,7 @@ from .downloads import Downloads
 from .keys import Keys
 from .limits import Limits
 from .pull import pull
+from .push import push
 from .reference import Reference
 from .transfer import Tell, Transfer
 
@@ -54,6 +55,15 @@ class Registry:
                 await pull(self._store, downloads, client, self._limits, self._prune, tell)
 
         return self._begin(f"pull {reference.name}", work)
+
+    def push(self, reference: Reference) -> Transfer:
+        """Begin to push a model."""
+
+        async def work(tell: Tell) -> None:
+            async with self._client(reference) as client:
+                await push(self._store, client, self._limits, tell)
+
+        return self._begin(f"push {reference.name}", work)
 
     def _client(self, reference: Reference) -> Client:
         return Client(reference, self._keys, self._limits)

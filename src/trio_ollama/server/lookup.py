@@ -48,6 +48,7 @@ WORDS: Final[Mapping[str, Words]] = MappingProxyType(
         "delete": Words(invalid=(400, 'name "{given}" is invalid')),
         "create": Words(empty=(400, "invalid model name")),
         "pull": Words(empty=(400, "invalid model name")),
+        "push": Words(),
         "fit": Words(),
     }
 )

@@ -19,7 +19,7 @@ from trio_ollama.server.replies import encode, json_reply, read
 from trio_ollama.server.services import Services, services
 from trio_ollama.server.streaming import NDJSON, stream_response
 
-__all__ = ["TransferLines", "TransferRequest", "begin_pull", "pull"]
+__all__ = ["TransferLines", "TransferRequest", "begin_pull", "pull", "push"]
 
 
 class TransferRequest(msgspec.Struct):
@@ -40,6 +40,15 @@ async def pull() -> Response:
     at = services()
     body = await read(TransferRequest, at.settings.max_body)
     return await _answer(begin_pull(at, parse_name(body.given, WORDS["pull"]), insecure=body.insecure), body.stream)
+
+
+async def push() -> Response:
+    """Bring a model to its registry, and tell every step."""
+    at = services()
+    body = await read(TransferRequest, at.settings.max_body)
+    transfer = at.registry.push(Reference(parse_name(body.given, WORDS["push"]), body.insecure))
+    request_stack().callback(transfer.cancel)
+    return await _answer(transfer, body.stream)
 
 
 def begin_pull(at: Services, name: ModelName, *, insecure: bool = False) -> Transfer:
