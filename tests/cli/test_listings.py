@@ -57,6 +57,7 @@ def test_empty_listings_are_their_headers(server: FakeOllama, invoke: Invoke) ->
     server.answers = {"GET /api/tags": Answer({"models": []}), "GET /api/ps": Answer({"models": None})}
     assert invoke("list").output == "NAME    ID    SIZE    MODIFIED\n"
     assert invoke("ps").output == "NAME    ID    SIZE    PROCESSOR    CONTEXT    UNTIL\n"
+    assert [json.loads(invoke(name, "--json").output) for name in ("list", "ps")] == [[], []]
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
-"""The README keeps up with the program."""
+"""The README and the page on the command line keep up with the program."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import click
 import pytest
 
-from trio_ollama.cli import COMMANDS
+from trio_ollama.cli import COMMANDS, main
 from trio_ollama.settings import VARIABLES
 
 README = Path(__file__).parents[2] / "README.md"
@@ -32,3 +33,21 @@ def test_the_two_commands_are_lines_of_their_own(readme: str) -> None:
 def test_every_command_is_mentioned(readme: str) -> None:
     for name in COMMANDS:
         assert f"`{name}`" in readme
+
+
+def test_the_page_on_the_command_line_has_every_command_and_option() -> None:
+    page = (README.parent / "docs" / "cli.md").read_text()
+    rows = re.findall(r"^\| ?(`[^|]*|) \| (.*) \|$", page, re.MULTILINE)
+    texts: dict[str, str] = {}
+    name = ""
+    for first, text in rows:
+        name = first.strip("`").split(" ")[0].split("`")[0] if first else name
+        texts[name] = texts.get(name, "") + first + text
+    assert set(COMMANDS) <= set(texts)
+    for command in COMMANDS:
+        found = main.get_command(click.Context(main), command)
+        assert found is not None
+        for parameter in found.params:
+            if isinstance(parameter, click.Option):
+                for option in [*parameter.opts, *parameter.secondary_opts]:
+                    assert re.search(rf"(?<![\w-]){option}(?![\w-])", texts[command]), f"{command} {option}"
