@@ -42,11 +42,12 @@ class ApiClient:
     async def __aexit__(self, *_: object) -> None:
         self._socket.close()
 
-    async def send(self, method: str, path: str, body: object = None) -> None:
-        """Send a whole request; `body` becomes JSON."""
+    async def send(self, method: str, path: str, body: object = None, **headers: str) -> None:
+        """Send a whole request; `body` becomes JSON, names of headers are written with `_` for `-`."""
         data = b"" if body is None else json.dumps(body).encode()
-        headers = [("Host", "localhost"), ("Content-Length", str(len(data)))]
-        message = self._http.send(h11.Request(method=method, target=path, headers=headers)) or b""
+        lines = [("Host", "localhost"), ("Content-Length", str(len(data)))]
+        lines += [(name.replace("_", "-"), value) for name, value in headers.items()]
+        message = self._http.send(h11.Request(method=method, target=path, headers=lines)) or b""
         if data:
             message += self._http.send(h11.Data(data=data)) or b""
         message += self._http.send(h11.EndOfMessage()) or b""
@@ -92,6 +93,16 @@ class ApiClient:
         while (record := await self.record()) is not None:
             found.append(record)
         return found
+
+    async def data(self) -> bytes | None:
+        """More of the body, as it comes; None after the proper end of the response.
+
+        Raises `h11.RemoteProtocolError` or `ConnectionError` if it is cut off.
+        """
+        while not isinstance(event := await self._next(), h11.EndOfMessage):
+            if isinstance(event, h11.Data):
+                return bytes(event.data)
+        return None
 
     async def whole(self) -> Any:
         """The rest of the response, as JSON."""

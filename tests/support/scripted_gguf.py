@@ -66,13 +66,18 @@ def tool_call(name: str, arguments: str) -> str:
 
 
 def write_scripted_gguf(
-    path: Path | str, pieces: Sequence[str | bytes], *, name: str = "scripted", chat_template: str = TEMPLATE
+    path: Path | str,
+    pieces: Sequence[str | bytes],
+    *,
+    name: str = "scripted",
+    chat_template: str = TEMPLATE,
+    endless: bool = False,
 ) -> Path:
     """Write the model to `path` and return it.
 
     `pieces`: what it says after any prompt, each a token of its own: at most 60, all different. A piece of `bytes` is
     one byte, which may be a part of a character; none of these may be the last byte of a prompt. An empty
-    `chat_template` is none.
+    `chat_template` is none. `endless`: it says the last piece again and again.
     """
     path, count = Path(path), len(pieces)
     assert count == len(set(pieces)) < _EMBEDDING - 3
@@ -116,7 +121,7 @@ def write_scripted_gguf(
     embeddings = np.zeros((len(tokens), _EMBEDDING), np.float32)
     output = np.zeros_like(embeddings)
     embeddings[:first, 0] = 1
-    for index, following in enumerate([*said, 2]):
+    for index, following in enumerate([*said, said[-1] if endless else 2]):
         output[following, index] = _CERTAIN
         if index < count:
             embeddings[following] = 0

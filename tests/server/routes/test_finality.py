@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from tests.support.asgi_client import Answer, send
+from tests.support.endings import NATIVE, ending
 from tests.support.fake_scheduler import Batch, chat_end, chat_events, completion_events
 from trio_ollama.runners.contract import RunnerDiedError, RunnerRefusedError
 from trio_ollama.scheduler import ForcedStopError, QueueFullError
@@ -24,7 +25,6 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "responses": ("/v1/responses", {"model": "tiny", "input": "hi", "stream": True}),
     "anthropic": ("/v1/messages", {"model": "tiny", "max_tokens": 9, "messages": MESSAGES, "stream": True}),
 }
-NATIVE = ("chat", "generate", "raw")
 MID_STREAM = "an error was encountered while running the model: "
 
 DIED = RunnerDiedError(MID_STREAM + "signal SIGKILL")
@@ -47,36 +47,6 @@ def told(kind: str, answer: Answer) -> str:
     return text
 
 
-def last_of(kind: str, answer: Answer) -> tuple[str, str]:
-    """How the stream ended - `done` or `error` - and with which reason or text; checks that nothing else did."""
-    if kind in ("responses", "anthropic"):
-        *before, last = answer.named_events
-        assert not {"response.completed", "response.failed", "message_stop", "error"} & {e["type"] for e in before}
-        match last:
-            case {"type": "response.completed", "response": {"incomplete_details": cut}}:
-                return "done", "length" if cut else "stop"
-            case {"type": "message_stop"}:
-                return "done", {"end_turn": "stop", "max_tokens": "length"}[before[-1]["delta"]["stop_reason"]]
-            case {"type": "response.failed", "response": {"error": error}} | {"type": "error", "error": error}:
-                return "error", error["message"]
-        raise AssertionError(f"not the end: {last}")
-    if kind in ("openai", "completions"):
-        events = answer.events
-        errors = [event["error"]["message"] for event in events if event != "[DONE]" and "error" in event]
-        assert events.count("[DONE]") + len(errors) == 1
-        if errors:
-            assert "error" in events[-1]
-            return "error", errors[0]
-        assert events[-1] == "[DONE]"
-        reasons = [event["choices"][0]["finish_reason"] for event in events[:-1]]
-        assert [reason for reason in reasons if reason] == reasons[-1:]
-        return "done", reasons[-1]
-    lines = answer.lines
-    assert sum(line.get("done", False) or "error" in line for line in lines) == 1
-    last = lines[-1]
-    return ("error", last["error"]) if "error" in last else ("done", last["done_reason"])
-
-
 @pytest.mark.parametrize("kind", REQUESTS)
 @pytest.mark.parametrize(
     ("trouble", "text"),
@@ -93,7 +63,7 @@ async def test_trouble_after_the_first_token(daemon: Daemon, kind: str, trouble:
     play(daemon, tokens(kind, "a"), *trouble)
     answer = await daemon.post(*REQUESTS[kind])
     assert answer.status == 200
-    assert last_of(kind, answer) == ("error", text)
+    assert ending(kind, answer) == ("error", text)
     assert daemon.scheduler.leases[0].released
 
 
@@ -139,7 +109,7 @@ async def test_trouble_in_an_answer_that_is_not_streamed(
 async def test_a_model_that_repeats_itself_is_ended(daemon: Daemon, kind: str) -> None:
     play(daemon, *([event] for event in tokens(kind, *["ha "] * 100)))
     answer = await daemon.post(*REQUESTS[kind])
-    assert last_of(kind, answer) == ("done", "length")
+    assert ending(kind, answer) == ("done", "length")
     if kind in NATIVE:
         assert len(answer.lines) == 32 + 1
         assert answer.lines[-1]["eval_count"] == 32
@@ -157,14 +127,14 @@ async def test_events_of_one_read_are_one_chunk(daemon: Daemon, kind: str) -> No
     play(daemon, tokens(kind, "a"), tokens(kind, "b", "c", "d"), [*tokens(kind, "e"), *end])
     answer = await daemon.post(*REQUESTS[kind])
     assert len(answer.chunks) == 3
-    assert last_of(kind, answer) == ("done", "stop")
+    assert ending(kind, answer) == ("done", "stop")
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
 async def test_what_comes_after_the_end_is_not_looked_at(daemon: Daemon, kind: str) -> None:
     end = completion_events("x") if kind == "raw" else [*chat_events("x"), chat_end()]
     play(daemon, [*end, *tokens(kind, "late")], DIED)
-    assert last_of(kind, await daemon.post(*REQUESTS[kind])) == ("done", "stop")
+    assert ending(kind, await daemon.post(*REQUESTS[kind])) == ("done", "stop")
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
