@@ -16,6 +16,7 @@ import pytest
 from tests.support.asleep import wait_until_asleep
 from tests.support.fake_ollama import Answer, FakeOllama
 from trio_ollama.cli.chat.conversation import Conversation
+from trio_ollama.cli.chat.interrupts import interrupts
 from trio_ollama.cli.client import Client, ClientError
 from trio_ollama.cli.session import Session
 
@@ -146,18 +147,16 @@ class TestTurns:
 
 
 class TestInterrupts:
-    def interrupting(self, server: FakeOllama, times: int = 1) -> None:
+    def interrupting(self, server: FakeOllama) -> None:
         """Presses Ctrl-C once the server waits, and waits for the client to leave."""
 
         def press() -> None:
             server.waiting.wait(TIMEOUT)
             wait_until_asleep(os.getpid())
-            for _ in range(times):
-                os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
 
         threading.Thread(target=press).start()
 
-    @pytest.mark.parametrize("times", [1, 3], ids=["once", "thrice"])
     @pytest.mark.parametrize(
         ("answer", "shown"),
         [
@@ -168,10 +167,10 @@ class TestInterrupts:
         ids=["while it answers", "before the first piece", "before the response"],
     )
     def test_the_answer_stops_and_nothing_else(
-        self, server: FakeOllama, talk: Talk, answer: Callable[[], Answer], shown: str, times: int
+        self, server: FakeOllama, talk: Talk, answer: Callable[[], Answer], shown: str
     ) -> None:
         server.answers["POST /api/chat"] = [answer(), says("Yes")]
-        self.interrupting(server, times)
+        self.interrupting(server)
 
         def then() -> str:
             assert server.client_left.wait(TIMEOUT)  # with no more help of ours: the request is closed by now
@@ -181,6 +180,25 @@ class TestInterrupts:
         # What was shown counts as said; a question without an answer is forgotten.
         before = [("user", "question"), ("assistant", "One, two")] if "One" in shown else []
         assert messages(server) == [*before, ("user", "still there?")]
+
+    def test_cleaning_up_is_not_disturbed(self) -> None:
+        done = []
+        with interrupts() as interrupt:
+            with pytest.raises(KeyboardInterrupt), interrupt.allowed():
+                try:
+                    signal.raise_signal(signal.SIGINT)
+                finally:
+                    signal.raise_signal(signal.SIGINT)
+                    done.append("in the block")
+            signal.raise_signal(signal.SIGINT)
+            done.append("after it")
+        assert done == ["in the block", "after it"]
+
+    def test_a_key_pressed_a_moment_too_early_counts(self) -> None:
+        with interrupts() as interrupt:
+            signal.raise_signal(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt), interrupt.allowed():
+                raise AssertionError("not reached")
 
     def test_on_an_empty_line(self, talk: Talk) -> None:
         assert talk(KeyboardInterrupt) == "Use Ctrl + d or /bye to exit.\n"
