@@ -16,7 +16,7 @@ import pytest
 from tests.support.asleep import wait_until_asleep
 from tests.support.fake_ollama import Answer, FakeOllama
 from trio_ollama.cli.chat.conversation import Conversation
-from trio_ollama.cli.chat.interrupts import interrupts
+from trio_ollama.cli.chat.interrupts import Interrupts, interrupts
 from trio_ollama.cli.client import Client, ClientError
 from trio_ollama.cli.session import Session
 
@@ -183,13 +183,18 @@ class TestInterrupts:
 
     def test_cleaning_up_is_not_disturbed(self) -> None:
         done = []
-        with interrupts() as interrupt:
-            with pytest.raises(KeyboardInterrupt), interrupt.allowed():
+
+        def work(interrupt: Interrupts) -> None:
+            with interrupt.allowed():
                 try:
                     signal.raise_signal(signal.SIGINT)
                 finally:
                     signal.raise_signal(signal.SIGINT)
                     done.append("in the block")
+
+        with interrupts() as interrupt:
+            with pytest.raises(KeyboardInterrupt):
+                work(interrupt)
             signal.raise_signal(signal.SIGINT)
             done.append("after it")
         assert done == ["in the block", "after it"]
