@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -93,6 +95,56 @@ def test_a_wrong_address_is_mentioned(monkeypatch: pytest.MonkeyPatch, invoke: I
     result = invoke("cp", "a", "b")
     assert "Warning: OLLAMA_HOST: invalid port" in result.stderr
     assert "OLLAMA_ORIGINS" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "error"),
+    [
+        ("http://a b", "could not connect to http://a b: no host has such a name (check OLLAMA_HOST)"),
+        ("http://a..b", "could not connect to http://a..b: no host has such a name (check OLLAMA_HOST)"),
+    ],
+)
+def test_addresses_that_cannot_be(monkeypatch: pytest.MonkeyPatch, invoke: Invoke, address: str, error: str) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", address)
+    result = invoke("ps")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"Error: {error.replace(address, f'{address}:80')}\n"
+
+
+def test_https_where_none_is_spoken(server: FakeOllama, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"https://{server.address}"
+    monkeypatch.setenv("OLLAMA_HOST", url)
+    result = invoke("ps")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"Error: could not connect to {url}: no HTTPS is spoken there (check OLLAMA_HOST)\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"SSH-2.0-Server\r\n", "{} is no Ollama server: its answer is no HTTP (check OLLAMA_HOST)"),
+        (b"", "connection to the server was lost: it closed it without an answer (its log may say why)"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{",
+            "connection to the server was lost: its answer broke off (its log may say why)",
+        ),
+    ],
+)
+def test_servers_of_other_kinds(monkeypatch: pytest.MonkeyPatch, invoke: Invoke, answer: bytes, error: str) -> None:
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.recv(65536)
+            connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv("OLLAMA_HOST", url)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        result = invoke("ps")
+        thread.join(30)
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {error.format(url)}\n")
 
 
 def test_a_path_in_the_address_is_put_in_front(

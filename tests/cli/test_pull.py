@@ -55,13 +55,26 @@ def test_a_model_that_the_registry_has_not(server: FakeOllama, invoke: Invoke) -
     )
 
 
-def test_a_stream_that_ends_too_early_is_no_success(server: FakeOllama, invoke: Invoke) -> None:
-    server.answers["POST /api/pull"] = Answer(lines=OBJECTS[:3])
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer(lines=OBJECTS[:3]), "the server ended the download before it was whole"),
+        (Answer(lines=OBJECTS[:3], cut=True), "connection to the server was lost: its answer broke off"),
+        (Answer(lines=[*OBJECTS[:3], {"error": "max retries exceeded: EOF"}]), "max retries exceeded: EOF"),
+    ],
+)
+def test_what_was_begun_can_be_gone_on_with(server: FakeOllama, invoke: Invoke, answer: Answer, error: str) -> None:
+    server.answers["POST /api/pull"] = answer
     result = invoke("pull", "smollm2")
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1] == (
-        "Error: the server ended the download before it was whole: pull 'smollm2' again to go on"
-    )
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith(f"Error: {error}")
+    assert line.endswith("; 'trio-ollama pull smollm2' goes on where it was")
+
+
+def test_what_was_not_begun_just_failed(server: FakeOllama, invoke: Invoke) -> None:
+    server.answers["POST /api/pull"] = Answer(lines=[*OBJECTS[:1], {"error": "no such host"}])
+    assert invoke("pull", "smollm2").stderr == "pulling manifest\nError: no such host\n"
 
 
 def test_ctrl_c_leaves_at_once_and_says_how_to_go_on(server: FakeOllama) -> None:

@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import socket
+import ssl
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -122,9 +123,8 @@ class Client:
             payload = body
             headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         with contextlib.ExitStack() as stack:
-            connection = self._connection()
+            connection = self._connected()
             stack.callback(connection.close)
-            self._connect(connection)
             stack.callback(_shut_down, connection.sock)
             with self._plain_errors():
                 connection.sock.settimeout(self._patience)
@@ -139,22 +139,29 @@ class Client:
                 raise self.stranger(f"a redirect to {response.headers.get('Location', 'nowhere')}")
             yield reply
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connected(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         timeout = min(CONNECT_TIMEOUT, self._patience or CONNECT_TIMEOUT)
-        return kind(self._url.hostname or "", self._url.port, timeout=timeout, blocksize=BLOCK)
-
-    def _connect(self, connection: http.client.HTTPConnection) -> None:
         try:
+            connection = kind(self._url.hostname or "", self._url.port, timeout=timeout, blocksize=BLOCK)
             connection.connect()
         except ConnectionRefusedError:
             where = "" if self.base_url == DEFAULT else f" (nothing listens at {self.base_url}, as OLLAMA_HOST says)"
             raise UnreachableError(
                 f"could not connect to ollama server, run 'trio-ollama serve' to start it{where}"
             ) from None
-        except OSError as error:  # no such host, no route, no TLS, no answer in time
-            reason = error.strerror or str(error)
-            raise UnreachableError(f"could not connect to {self.base_url}: {reason} (check OLLAMA_HOST)") from None
+        except ssl.SSLCertVerificationError as error:
+            raise self._unreachable(f"its certificate is not trusted, {error.verify_message}") from None
+        except ssl.SSLError:
+            raise self._unreachable("no HTTPS is spoken there") from None
+        except OSError as error:  # no such host, no route, no answer in time
+            raise self._unreachable(error.strerror or str(error)) from None
+        except (http.client.InvalidURL, UnicodeError):
+            raise self._unreachable("no host has such a name") from None
+        return connection
+
+    def _unreachable(self, reason: str) -> UnreachableError:
+        return UnreachableError(f"could not connect to {self.base_url}: {reason} (check OLLAMA_HOST)")
 
     @contextlib.contextmanager
     def _plain_errors(self) -> Iterator[None]:
@@ -168,7 +175,8 @@ class Client:
             raise self.stranger("no HTTP") from None
         except (http.client.HTTPException, OSError) as error:
             broken = isinstance(error, http.client.IncompleteRead)
-            detail = "its answer broke off" if broken else str(error) or type(error).__name__
+            told = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            detail = "its answer broke off" if broken else told
             raise ClientError(f"{LOST}: {detail} ({LOOK})") from None
 
     def stranger(self, what: str) -> ClientError:

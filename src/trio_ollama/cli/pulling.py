@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trio_ollama.cli.client import Client, ClientError, Json, ResponseError
+from trio_ollama.cli.client import Client, ClientError, Json
 from trio_ollama.cli.progress import progress
 
 __all__ = ["pull"]
@@ -22,18 +22,22 @@ def pull(client: Client, name: str, insecure: bool = False) -> None:
     body: Json = {"model": name}
     if insecure:
         body["insecure"] = True
-    status = ""
+    status, begun = "", False
+    again = f"'trio-ollama pull {name}' goes on where it was"
     try:
         with progress() as show, client.stream("/api/pull", body) as objects:
             for each in objects:
                 show(each)
                 status = each.get("status", status)
-    except ResponseError as error:
+                begun = begun or "digest" in each
+        if status != "success":
+            raise ClientError("the server ended the download before it was whole")
+    except KeyboardInterrupt:
+        click.echo(f"Stopped. {again}.", err=True)
+        raise
+    except ClientError as error:
         if str(error) == ABSENT:
             raise ClientError(f"{ABSENT} (the registry has no '{name}': check its name and tag)") from None
+        if begun:
+            raise ClientError(f"{error}; {again}") from None
         raise
-    except KeyboardInterrupt:
-        click.echo(f"Stopped. 'trio-ollama pull {name}' goes on where it was.", err=True)
-        raise
-    if status != "success":
-        raise ClientError(f"the server ended the download before it was whole: pull '{name}' again to go on")
