@@ -15,6 +15,8 @@ import trio
 from tests.support.api_client import ApiClient, ask, get
 from tests.support.raw_http import exchange
 from tests.support.real_daemon import RealDaemon
+from tests.support.tiny_gguf import write_tiny_gguf
+from tests.support.tiny_lora import write_tiny_lora
 from tests.support.until import until
 
 from .conftest import StartDaemon
@@ -73,6 +75,27 @@ def test_from_a_file(
     assert answer.message.content == said.message.content
     assert answer.prompt_eval_count == said.prompt_eval_count
     assert answer.message.content != client.chat("tiny", QUESTION, options=FIXED).message.content
+
+
+def test_from_a_split_model_with_an_adapter(
+    start_daemon: StartDaemon, ollama_client: Client, store: Path, tmp_path: Path
+) -> None:
+    """llama.cpp takes the file that was put together, and it says what the parts would have said."""
+    client = ollama_client(start_daemon())
+    write_tiny_gguf(tmp_path / "tiny.gguf", name="tiny", seed=1, split=8)
+    pieces = sorted(tmp_path.glob("tiny-*.gguf"))
+    assert len(pieces) == 3
+    files = {path.name: client.create_blob(path) for path in pieces}
+    with pytest.raises(ollama.ResponseError, match=r"a part .* is missing: tiny-00002-of-00003\.gguf"):
+        client.create("made", files={name: digest for name, digest in files.items() if "-00002-" not in name})
+    assert client.create("made", files=files, parameters=FIXED | {"num_thread": 1}).status == "success"
+    plain = client.chat("made", QUESTION).message.content
+    assert plain == client.chat("tiny", QUESTION, options=FIXED).message.content
+    adapter = client.create_blob(write_tiny_lora(tmp_path / "lora.gguf"))
+    client.create("tuned", from_="made", adapters={"lora.gguf": adapter})
+    tuned = client.chat("tuned", QUESTION)
+    assert tuned.eval_count == 12
+    assert tuned.message.content != plain
 
 
 def test_from_a_model(start_daemon: StartDaemon, ollama_client: Client, store: Path) -> None:

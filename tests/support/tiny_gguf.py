@@ -57,16 +57,18 @@ def write_tiny_gguf(
     chat_template: bool | str = True,
     pooling: str | None = None,
     tail: int = 0,
+    split: int = 0,
     metadata: Mapping[str, str | int | float | bool] | None = None,
 ) -> Path:
     """Write the model to `path` and return it.
 
     `chat_template`: True for `CHAT_TEMPLATE`, False for none, or the template's text. `pooling` (`mean`, `cls`,
     `last`, `rank`) makes it an embedding model. `tail` adds that many bytes of sparse file, which make the model look
-    large and occupy no disk. `metadata` adds keys.
+    large and occupy no disk. `metadata` adds keys. `split` is the most tensors that one file may have: the model is
+    then in files beside `path`, named as llama.cpp wants them, and there is none at `path` itself.
     """
     path = Path(path)
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, "llama", split_max_tensors=split)
     writer.add_name(name)
     writer.add_file_type(int(gguf.LlamaFileType.ALL_F32))
     writer.add_context_length(context)

@@ -1,12 +1,11 @@
 """Making a model: from uploaded GGUF files, or from another model, with texts and parameters of its own.
 
-Not yet: conversion of safetensors, quantizing, merging of split files, detection of known templates. What cannot be
-done is refused before anything is written.
+Not done: conversion of safetensors. What cannot be done is refused before anything is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -16,10 +15,13 @@ from trio_ollama.templates import Template, TemplateError
 from . import manifest as media
 from .details import human_count
 from .errors import CreateError, ModelNotFoundError
+from .gguf import read_metadata
+from .gguf_writing import merge
 from .manifest import ConfigBlob, Layer, Manifest, Message
 from .metadata import Metadata
 from .model import Model
 from .names import ModelName
+from .parameters import check_parameters
 from .parts import Part, check_paths, read_parts
 from .store import Store
 
@@ -52,6 +54,8 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True, rename={"source":
     renderer: str = ""
     parser: str = ""
     requires: str = ""
+    info: dict[str, Any] | None = None
+    """What the config is to say of the model, whatever its files say."""
     quantize: str = ""
     draft_quantize: str = ""
     remote_host: str = ""
@@ -69,14 +73,23 @@ _REFUSED: Final = {
     "remote_host": "remote models are not supported",
 }
 
+_BUILT_IN: Final = {
+    "gemma4": "gemma4",
+    "laguna": "laguna",
+    "nemotron_h": "nemotron-3-nano",
+    "nemotron_h_moe": "nemotron-3-nano",
+}
+"""Architecture to the renderer and parser that Ollama is to use for it."""
 
-def create(store: Store, request: CreateRequest, *, prune: bool = True) -> Iterator[Progress]:
+
+def create(store: Store, request: CreateRequest, *, prune: bool = True) -> Generator[Progress, None, None]:
     """Carry out a request step by step (blocking): the last status is `success`.
 
     All that can be wrong with a request is found before the first status, so it can be answered with a real HTTP
     status: CreateError, InvalidNameError, InvalidDigestError, BlobNotFoundError, ModelNotFoundError,
-    BrokenModelError. Later only StoreUnavailableError and BlobNotFoundError (removed meanwhile) are left. Abandoning
-    the iterator leaves no manifest; blobs written by then go with the next pruning.
+    BrokenModelError. Later only StoreUnavailableError and BlobNotFoundError (removed meanwhile) are left, and
+    CreateError for parts of a split file that do not fit together. Closing the generator leaves no manifest; blobs
+    written by then go with the next pruning.
     """
     name = _check(request)
     parent = _parent(store, request.source) if request.source else None
@@ -86,21 +99,35 @@ def create(store: Store, request: CreateRequest, *, prune: bool = True) -> Itera
         raise CreateError("no model file among the files")
     if parent is not None and weights:
         raise CreateError("a model file cannot be combined with 'from'")
+    parameters = check_parameters(request.parameters or {})
 
-    for _ in parts:
-        yield Progress("parsing GGUF")
+    for part in parts:
+        for _ in part.pieces or (part.digest,):
+            yield Progress("parsing GGUF")
     if weights:
         yield Progress("validating GGUF model")
-    maker = _Maker(store, _inherited(parent))
+    whole = []
     for part in parts:
+        whole.append((yield from _merged(store, part)) if part.pieces else part)
+    maker = _Maker(store, _inherited(parent, whole))
+    for part in whole:
         maker.add_file(part)
-    maker.add_texts(request, parent)
-    config = maker.put(media.CONFIG, media.encode(_config(request, parent, parts)))
+    maker.add_texts(request, parent, parameters)
+    config = maker.put(media.CONFIG, media.encode(_config(request, parent, whole)))
     for status in maker.statuses:
         yield Progress(status)
     yield Progress("writing manifest")
     store.write_manifest(name, Manifest(config=config, layers=tuple(maker.layers)), prune=prune)
     yield Progress("success")
+
+
+def _merged(store: Store, part: Part) -> Generator[Progress, None, Part]:
+    """The parts of a split file as one blob: llama.cpp finds parts by their files' names, which blobs do not have."""
+    with store.blobs.writer() as writer:
+        for done, total in merge([store.blobs.path(digest) for digest in part.pieces], writer):
+            yield Progress("merging split GGUF", total=total, completed=done)
+        digest = writer.commit()
+    return Part(part.media_type, digest, read_metadata(store.blobs.path(digest)))
 
 
 def _check(request: CreateRequest) -> ModelName:
@@ -123,6 +150,7 @@ def _check(request: CreateRequest) -> ModelName:
         Template.parse(request.template)
     except TemplateError as error:
         raise CreateError(f"template error: {error}") from None
+    _told(request.info or {})
     return name
 
 
@@ -133,11 +161,17 @@ def _parent(store: Store, source: str) -> Model:
         raise ModelNotFoundError(source, f'model "{source}" not found, try pulling it first') from None
 
 
-def _inherited(parent: Model | None) -> list[Layer]:
+def _inherited(parent: Model | None, parts: list[Part]) -> list[Layer]:
+    """The parent's layers, save those of which the runner takes one only and there is a new one."""
     if parent is None:
         return []
+    replaced = {part.media_type for part in parts} & {media.PROJECTOR, media.DRAFT}
     source = parent.name.short
-    return [msgspec.structs.replace(layer, source=source) for layer in parent.manifest.layers or ()]
+    return [
+        msgspec.structs.replace(layer, source=source)
+        for layer in parent.manifest.layers or ()
+        if layer.media_type not in replaced
+    ]
 
 
 class _Maker:
@@ -166,7 +200,7 @@ class _Maker:
             self.statuses.remove(f"using existing layer {layer.digest}")
         self.layers.append(self.put(media_types[0], data))
 
-    def add_texts(self, request: CreateRequest, parent: Model | None) -> None:
+    def add_texts(self, request: CreateRequest, parent: Model | None, parameters: dict[str, Any]) -> None:
         """The request's own texts: what it says replaces what was inherited, licenses add up."""
         if request.template:
             self.replace((media.TEMPLATE, media.PROMPT), request.template.encode())
@@ -174,29 +208,60 @@ class _Maker:
             self.replace((media.SYSTEM,), request.system.encode())
         for text in request.licenses:
             self.layers.append(self.put(media.LICENSE, text.encode()))
-        if request.parameters:
-            parameters = {**(parent.params if parent is not None else {}), **request.parameters}
-            self.replace((media.PARAMS,), media.encode(parameters))
+        if parameters:
+            self.replace((media.PARAMS,), media.encode({**(parent.params if parent is not None else {}), **parameters}))
         if request.messages:
             self.replace((media.MESSAGES,), media.encode(request.messages))
 
 
-def _config(request: CreateRequest, parent: Model | None, parts: tuple[Part, ...]) -> ConfigBlob:
+def _config(request: CreateRequest, parent: Model | None, parts: list[Part]) -> ConfigBlob:
     """The config: the parent's, or what the model file says; families of all files are noted."""
     config = parent.config if parent is not None else _described(parts)
     own = {name: getattr(request, name) for name in ("renderer", "parser", "requires") if getattr(request, name)}
     families = dict.fromkeys((*(config.model_families or ()), *(part.metadata.architecture for part in parts)))
-    return msgspec.structs.replace(
-        config, **own, model_families=tuple(families) or None, architecture="amd64", os="linux"
-    )
+    config = msgspec.structs.replace(config, model_families=tuple(families) or None, architecture="amd64", os="linux")
+    return msgspec.structs.replace(config, **own, **_told(request.info or {}))
 
 
-def _described(parts: tuple[Part, ...]) -> ConfigBlob:
+def _described(parts: list[Part]) -> ConfigBlob:
     metadata: Metadata = next(part.metadata for part in parts if part.media_type == media.MODEL)
+    built_in = _BUILT_IN.get(metadata.architecture)
     return ConfigBlob(
         model_format="gguf",
         model_family=metadata.architecture,
         model_families=(metadata.architecture,),
         model_type=human_count(metadata.parameter_count),
         file_type=metadata.file_type,
+        renderer=built_in,
+        parser=built_in,
     )
+
+
+def _told(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the config that the request's `info` sets. Raises CreateError for a wrong type."""
+    fields: dict[str, Any] = {}
+    for name, value in info.items():
+        match name, value:
+            case _, None:
+                pass
+            case (("model_family" | "base_name" | "quantization_level" | "parameter_size"), _):
+                if not isinstance(value, str):
+                    raise CreateError(f'info field "{name}" must be a string')
+                fields[_INFO.get(name, name)] = value
+            case (("context_length" | "embedding_length"), _):
+                if isinstance(value, bool) or not isinstance(value, int | float):
+                    raise CreateError(f'info field "{name}" must be a number')
+                if value < 0 or value != int(value):
+                    raise CreateError(f'info field "{name}" must be a non-negative integer')
+                fields[name] = int(value)
+            case "capabilities", _:
+                if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                    raise CreateError(f'info field "{name}" must be an array of strings')
+                fields[name] = tuple(value)
+    if "model_family" in fields:
+        fields["model_families"] = (fields["model_family"],)
+    return fields
+
+
+_INFO: Final = {"quantization_level": "file_type", "parameter_size": "model_type"}
+"""Names in a request to names in the config, where they differ."""

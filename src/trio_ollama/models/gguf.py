@@ -7,21 +7,23 @@ is checked against what the file can hold and against a bound of our own before 
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 import os
 import re
 import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NamedTuple, TypeVar
 
 from .errors import InvalidGgufError
 from .gguf_constants import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType, GGUFValueType
 from .metadata import Metadata, Scalar, SkippedArray, Tensor, Value
 
-__all__ = ["MAX_HEADER", "Metadata", "read_metadata"]
+__all__ = ["MAX_HEADER", "Layout", "Metadata", "StoredTensor", "read_layout", "read_metadata"]
 
 MAX_HEADER: Final = 64 << 20
 """Bytes before the weights. The largest vocabularies known take 10-20 MiB; the bound keeps a hostile file from being
@@ -53,6 +55,35 @@ _SCALARS: Final[Mapping[int, struct.Struct]] = {
 }
 _U64: Final = struct.Struct("<Q")
 
+T = TypeVar("T")
+
+
+class StoredTensor(NamedTuple):
+    """A tensor as the header has it, and the bytes it takes."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    """The type's number."""
+    offset: int
+    """From the start of the weights."""
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where everything is in a file, for those who write it anew."""
+
+    path: Path
+    values: Mapping[str, bytes]
+    """Each key with its value as they are in the file: key, type and value."""
+    tensors: tuple[StoredTensor, ...]
+    alignment: int
+    start: int
+    """Where the weights begin."""
+    size: int
+    """Of the file."""
+
 
 def read_metadata(path: str | Path, *, long_arrays: bool = False) -> Metadata:
     """Read a file's header (blocking).
@@ -60,6 +91,15 @@ def read_metadata(path: str | Path, *, long_arrays: bool = False) -> Metadata:
     Raises InvalidGgufError for anything but a whole GGUF file of version 2 or 3 (`invalid file magic`, `unsupported
     model format: ...`), and for a path that cannot be read.
     """
+    return _read(path, long_arrays, _Walk.metadata)
+
+
+def read_layout(path: str | Path) -> Layout:
+    """Read where the parts of a file are (blocking). Raises InvalidGgufError."""
+    return _read(path, False, lambda walk: walk.layout(Path(path)))
+
+
+def _read(path: str | Path, long_arrays: bool, what: Callable[[_Walk], T]) -> T:
     try:
         # Without O_NONBLOCK a pipe in a file's place would hold the caller for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -67,7 +107,7 @@ def read_metadata(path: str | Path, *, long_arrays: bool = False) -> Metadata:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise InvalidGgufError("invalid file magic")
-            return _Walk(file, status.st_size, long_arrays).metadata()
+            return what(_Walk(file, status.st_size, long_arrays))
     except OSError as error:
         raise InvalidGgufError(f"cannot read {path}: {error.strerror}") from error
 
@@ -99,6 +139,23 @@ class _Walk:
         self.longest = _MAX_ELEMENTS_LONG if long_arrays else _SHORT_ARRAY
         self.elements_left = _MAX_ELEMENTS_LONG if long_arrays else _MAX_ELEMENTS
         self.weight = 0
+        self.spans: dict[str, slice] = {}
+        self.stored: list[StoredTensor] = []
+        self.alignment = GGUF_DEFAULT_ALIGNMENT
+
+    def layout(self, path: Path) -> Layout:
+        start = self.metadata().header_size
+        values = {key: self.data[span] for key, span in self.spans.items()}
+        # What a type takes that is newer than this program: all there is up to the next tensor.
+        ends = sorted([tensor.offset for tensor in self.stored] + [self.file_size - start])
+        tensors = [
+            tensor if tensor.size else tensor._replace(size=ends[bisect.bisect(ends, tensor.offset)] - tensor.offset)
+            for tensor in self.stored
+            if tensor.offset < ends[-1]
+        ]
+        if len(tensors) < len(self.stored):
+            raise _damaged("the file ends before its last tensor")
+        return Layout(path, values, tuple(tensors), self.alignment, start, self.file_size)
 
     def metadata(self) -> Metadata:
         if self.file_size < 4 or self.take(4) != _MAGIC:
@@ -111,11 +168,14 @@ class _Walk:
             raise _damaged(f"{tensor_count} tensors, {value_count} values")
         values: dict[str, Value] = {}
         for _ in range(value_count):
+            begin = self.position
             key = self.string()
             values[key] = self.value(self.u32())
+            self.spans[key] = slice(begin, self.position)
         alignment = values.get("general.alignment", GGUF_DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
             raise _damaged("bad alignment")
+        self.alignment = alignment
         tensors, end = self.tensors(tensor_count)
         start = -(-self.position // alignment) * alignment
         if tensors and start + end > self.file_size:
@@ -234,8 +294,10 @@ class _Walk:
             known = number in GGML_QUANT_SIZES  # an IntEnum's members are its keys
             kind = GGMLQuantizationType(number).name if known else "unknown"
             tensors.append(Tensor(name, kind, shape))
-            if kind != "unknown":
-                end = max(end, offset + _size(tensors[-1]))
+            size = _size(tensors[-1])
+            self.stored.append(StoredTensor(name, shape, number, offset, size))
+            if size:
+                end = max(end, offset + size)
         return tuple(tensors), end
 
 

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from .errors import ModelfileError
+from .errors import CreateError, ModelfileError
 
-__all__ = ["OPTION_TYPES", "parameters_text", "parse_parameters"]
+__all__ = ["OPTION_TYPES", "check_parameters", "parameters_text", "parse_parameters"]
 
 OPTION_TYPES: Final[Mapping[str, type]] = {
     "num_ctx": int,
@@ -84,6 +84,39 @@ def _scalar(kind: type, text: str) -> int | float | bool:
         return int(text) if kind is int else float(text)
     except (ValueError, KeyError):
         raise ModelfileError(f"invalid {kind.__name__} value [{text}]") from None
+
+
+def check_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that came as JSON, as they are stored: without nulls, fractions of whole numbers cut off.
+
+    Raises CreateError with the text that a request with such an option would be answered with. Names that nobody knows
+    are kept: who reads them may be newer.
+    """
+    checked: dict[str, Any] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        kind = OPTION_TYPES.get(name)
+        if kind is None:
+            logger.warning("parameter %s is not known to this server", name)
+            checked[name] = value
+        else:
+            checked[name] = _checked(name, kind, value)
+    return checked
+
+
+def _checked(name: str, kind: type, value: Any) -> Any:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is list:
+        if not isinstance(value, list):
+            raise CreateError(f'option "{name}" must be of type array')
+        if not all(isinstance(item, str) for item in value):
+            raise CreateError(f'option "{name}" must be of an array of strings')
+    elif kind is bool and not isinstance(value, bool):
+        raise CreateError(f'option "{name}" must be of type boolean')
+    elif kind in (int, float) and not number:
+        raise CreateError(f'option "{name}" must be of type {"integer" if kind is int else "float32"}')
+    return int(value) if kind is int else value
 
 
 def parameters_text(parameters: Mapping[str, Any]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import msgspec
 from quart import Response
 
 from trio_ollama.models.create import CreateRequest, Progress
 from trio_ollama.models.create import create as steps_of
+from trio_ollama.server.asgi import request_stack
 from trio_ollama.server.errors import describe
 from trio_ollama.server.lookup import WORDS, parse_name
 from trio_ollama.server.native.encode import error_line
@@ -36,6 +37,7 @@ async def create() -> Response:
     steps = steps_of(at.store, body, prune=not at.settings.noprune)
     if body.stream:
         return await stream_response(Steps(at, steps), NDJSON)
+    request_stack().callback(steps.close)
     last = None
     while (step := await at.in_thread(next, steps, None)) is not None:
         last = step
@@ -45,7 +47,7 @@ async def create() -> Response:
 class Steps:
     """The steps as NDJSON. Each is worked in a thread; between them the client may leave, and no model is made."""
 
-    def __init__(self, at: Services, steps: Iterator[Progress]) -> None:
+    def __init__(self, at: Services, steps: Generator[Progress, None, None]) -> None:
         self._at = at
         self._steps = steps
         self._begun = False
@@ -66,4 +68,5 @@ class Steps:
         return encode(step) + b"\n" if step is not None else b""
 
     def close(self) -> None:
-        """Abandoned steps have made no model."""
+        """Abandoned steps have made no model; what they were writing goes now."""
+        self._steps.close()
