@@ -38,7 +38,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("/api/delete", DELETE, models.delete, models.NameRequest, NAMED, media=NOTHING),
     Route("/api/create", POST, create.create, create.CreateBody, NAMED, media=ANSWER),
     Route("/api/pull", POST, transfers.pull, transfers.TransferRequest, (*BODY, 403), media=ANSWER),
-    Route("/api/push", POST, transfers.push, transfers.TransferRequest, (*BODY, 403), media=ANSWER),
+    Route("/api/push", POST, transfers.push, transfers.TransferRequest, (*BODY, 403, 404), media=ANSWER),
     Route("/api/blobs/<digest>", ("HEAD",), blobs.has_blob, errors=(400, 404), media=NOTHING),
     Route("/api/blobs/<digest>", POST, blobs.put_blob, errors=(400,), media=NOTHING, success=(200, 201), upload=True),
     Route("/api/generate", POST, generate, GenerateRequest, RUN, media=ANSWER, inference=True),
