@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -204,3 +205,22 @@ def test_neither_questions_nor_help_import_the_line_editor(model: FakeOllama) ->
     for arguments in (["run", "m", "hi"], ["run", "--help"], ["ps", "--help"]):
         program = code.format(arguments, "prompt_toolkit")
         assert subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_what_an_encoding_lacks_does_not_end_the_answer(model: FakeOllama) -> None:
+    model.answers["POST /api/generate"] = Answer(lines=[*pieces("a\u4f60b"), FINAL])
+    command = [sys.executable, "-m", "trio_ollama.cli", "run", "m", "hi"]
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=environment)
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"a?b\n", b"")
+
+
+def test_a_reader_that_has_enough_ends_the_request(model: FakeOllama) -> None:
+    model.answers["POST /api/generate"] = Answer(lines=pieces("One", *["more"] * 100), endless=True)
+    command = [sys.executable, "-m", "trio_ollama.cli", "run", "m", "count"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert model.client_left.wait(10)
+        assert process.stderr.read() == b""

@@ -24,4 +24,4 @@ def replay(session: Session) -> None:
     for message in session.info.get("messages") or ():
         if message["role"] != "system":
             prompt = PROMPT if message["role"] == "user" else ""
-            click.echo(f"{prompt}{printable(message['content'])}" + ("" if prompt else "\n"))
+            click.echo(f"{prompt}{printable(message.get('content', ''))}" + ("" if prompt else "\n"))

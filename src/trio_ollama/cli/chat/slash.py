@@ -188,7 +188,7 @@ class SlashCommands:
             "system": session.system,
             "parameters": session.options,
             # Pictures and thoughts have no place in a model.
-            "messages": [{"role": each["role"], "content": each["content"]} for each in stored],
+            "messages": [{"role": each["role"], "content": each.get("content", "")} for each in stored],
         }
         with (
             spinner("saving"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -91,6 +92,8 @@ def command(
     Ctrl-C stops the answer: the server hears of it at once. In a conversation it leaves you at the prompt; there, /?
     tells what else can be done.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an answer goes on, whatever the terminal's encoding lacks
     client = Client.from_environment()
     session = Session(
         client=client,
