@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,10 +12,11 @@ import trio
 from tests.support.daemon_log import DaemonLog
 from tests.support.real_daemon import RealDaemon
 from tests.support.scripted_models import add_scripted_models
+from tests.support.store_fixture import OllamaStore
 from tests.support.tiny_gguf import words
 from tests.support.until import until
 
-from .conftest import StartDaemon
+from .conftest import ONE_THREAD
 
 anthropic = pytest.importorskip("anthropic", reason="the official client `anthropic` is not installed")
 
@@ -32,12 +33,18 @@ TOOL = {
     },
 }
 SOON = 10.0
+LET_GO = 4.0
+"""Seconds; an endless answer takes eight or more."""
+A_MOMENT = 0.5
 
 
-@pytest.fixture
-def daemon(store: Path, start_daemon: StartDaemon) -> RealDaemon:
-    add_scripted_models(store)
-    return start_daemon()
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory, tiny_models: Mapping[str, bytes]) -> Iterator[RealDaemon]:
+    store = OllamaStore(tmp_path_factory.mktemp("anthropic") / "models")
+    store.add("tiny:latest", tiny_models["tiny"], params=ONE_THREAD)
+    add_scripted_models(store.root)
+    with RealDaemon(store.root) as daemon:
+        yield daemon
 
 
 @pytest.fixture
@@ -140,7 +147,7 @@ def test_an_error_in_the_middle(daemon: RealDaemon, client: Any) -> None:
     assert client.messages.create(**ENDLESS | {"max_tokens": 3}).usage.output_tokens == 3
 
 
-@pytest.mark.parametrize("how", ["cancel", "close"])
+@pytest.mark.parametrize("how", ["cancel", "close", "timeout", "timeout of the blocking client"])
 async def test_whoever_leaves_in_the_middle_leaves_nothing(
     daemon: RealDaemon, client: Any, asynchronous: Any, how: str
 ) -> None:
@@ -153,13 +160,20 @@ async def test_whoever_leaves_in_the_middle_leaves_nothing(
         log = DaemonLog(daemon.log_path)
         if how == "close":
             await trio.to_thread.run_sync(read_a_piece)
+        elif how == "timeout":
+            with pytest.raises(anthropic.APITimeoutError):
+                await asynchronous.messages.create(**ENDLESS, timeout=A_MOMENT)
+        elif how == "timeout of the blocking client":
+            with pytest.raises(anthropic.APITimeoutError):
+                await trio.to_thread.run_sync(partial(client.messages.create, **ENDLESS, timeout=A_MOMENT))
         else:
             with trio.CancelScope() as scope:
                 async with asynchronous.messages.stream(**ENDLESS) as stream:
                     async for _ in stream.text_stream:
                         scope.cancel()
-        await log.wait_for(r"POST /v1/messages 499", within=SOON)
-        await log.wait_for(r"slot\s+release", within=SOON)
+        left = await log.wait_for(r"POST /v1/messages 499", within=SOON)
+        idle = await log.wait_for(r"slot\s+release", within=SOON)
+        assert (idle.at - left.at).total_seconds() < LET_GO
         await until(lambda: not log.open_requests(), SOON, lambda: log.text[-5_000:])
         message = await asynchronous.messages.create(**ENDLESS | {"max_tokens": 3})
     assert message.usage.output_tokens == 3

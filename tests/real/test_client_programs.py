@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ from .conftest import ONE_THREAD, StartDaemon
 pytestmark = [pytest.mark.real, pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)]
 
 SOON = 10.0
-"""Seconds; an endless answer would go on for longer, and a decode step takes less than a millisecond."""
+"""Seconds for what has to be logged."""
+LET_GO = 4.0
+"""Seconds. A decode step takes less than a millisecond, an endless answer eight seconds or more."""
 
 
 @pytest.fixture
@@ -46,9 +49,9 @@ async def test_all_that_it_does(command: list[str], daemon: RealDaemon) -> None:
 
 
 async def test_whoever_leaves_in_the_middle_leaves_nothing(
-    program: Program, command: list[str], daemon: RealDaemon
+    program: Program, command: list[str], daemon: RealDaemon, record_property: Callable[[str, object], None]
 ) -> None:
-    """The client lives on, with its connections; only its request is over."""
+    """The client lives on, with its connections; only its request is over, and the runner's work for it."""
     await ask(daemon.port, "/api/generate", within=60, model="endless")
     log, ways, runners = DaemonLog(daemon.log_path), set(), set()
     with trio.fail_after(100):
@@ -57,8 +60,11 @@ async def test_whoever_leaves_in_the_middle_leaves_nothing(
                 if not line.startswith("left by "):
                     continue
                 ways.add(line)
-                await log.wait_for(r"^POST \S+ 499", within=SOON)
-                await log.wait_for(r"slot\s+release", within=SOON)
+                left = await log.wait_for(r"^POST \S+ 499", within=SOON)
+                idle = await log.wait_for(r"slot\s+release", within=SOON)
+                took = (idle.at - left.at).total_seconds()
+                record_property(line, took)
+                assert took < LET_GO, line
                 await until(lambda: not log.open_requests(), SOON, lambda: log.text[-5_000:])
                 runners |= {child.pid for child in daemon.children()}
                 log.mark()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import anthropic
@@ -20,7 +19,7 @@ from tests.support.store_fixture import OllamaStore
 from tests.support.tiny_gguf import words, write_tiny_gguf
 from tests.support.tiny_projector import TOKENS, write_tiny_projector
 
-from .conftest import ONE_THREAD, StartDaemon
+from .conftest import ONE_THREAD
 
 pytestmark = pytest.mark.real
 
@@ -52,23 +51,26 @@ TOOL: Any = {"type": "function", "function": FUNCTION}
 FIXED = {"temperature": 0, "num_predict": 12}
 
 
-@pytest.fixture
-def daemon(store: Path, tmp_path: Path, start_daemon: StartDaemon) -> RealDaemon:
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory, tiny_models: Mapping[str, bytes]) -> Iterator[RealDaemon]:
     """With `able` (thinks, then calls), `plain` (continues anything) and `seer` (looks at images).
 
     `known` and `named` have the weights of `plain`, and templates that cannot be used, in formats that llama.cpp knows.
     """
-    into = OllamaStore(store)
+    folder = tmp_path_factory.mktemp("templates")
+    into = OllamaStore(folder / "models")
+    into.add("tiny:latest", tiny_models["tiny"], params=ONE_THREAD)
     pieces = ["<thi", "nk>\nhm", " so", "\n</th", "ink>\n\n", "Let me", " see.", tool_call("add", '{"a": 1, "b": 2}')]
-    able = write_scripted_gguf(tmp_path / "able.gguf", pieces, chat_template="")
-    plain = write_tiny_gguf(tmp_path / "plain.gguf", seed=7, chat_template=False)
-    eyes = into.layer("projector", write_tiny_projector(tmp_path / "eyes.gguf").read_bytes())
+    able = write_scripted_gguf(folder / "able.gguf", pieces, chat_template="")
+    plain = write_tiny_gguf(folder / "plain.gguf", seed=7, chat_template=False)
+    eyes = into.layer("projector", write_tiny_projector(folder / "eyes.gguf").read_bytes())
     into.add("able:latest", able.read_bytes(), params=ONE_THREAD, template=TEMPLATE)
     into.add("plain:latest", plain.read_bytes(), params=ONE_THREAD, template=TEMPLATE)
     into.add("seer:latest", plain.read_bytes(), params=ONE_THREAD, template=TEMPLATE, layers=[eyes])
     for name, template in KNOWN.items():
         into.add(f"{name}:latest", plain.read_bytes(), params=ONE_THREAD, template=template)
-    return start_daemon()
+    with RealDaemon(into.root) as daemon:
+        yield daemon
 
 
 @pytest.fixture
