@@ -21,7 +21,7 @@ from tests.support.endings import ending, requests
 from tests.support.real_daemon import RealDaemon
 from tests.support.scripted_gguf import write_scripted_gguf
 from tests.support.store_fixture import OllamaStore
-from tests.support.tiny_gguf import CHAT_TEMPLATE
+from tests.support.tiny_gguf import CHAT_TEMPLATE, write_tiny_gguf
 from tests.support.until import until
 
 from .conftest import ONE_THREAD
@@ -32,6 +32,7 @@ ENDLESS: Final = 20_000
 """Tokens: many seconds of work."""
 SOON: Final = 30.0
 """Seconds in which anything here happens, on a busy machine."""
+GO_TEMPLATE: Final = "{{ range .Messages }}[{{ .Role }}] {{ .Content }}{{ end }}"
 KINDS: Final = tuple(requests("", 0))
 MID_STREAM: Final = "an error was encountered while running the model: "
 
@@ -41,13 +42,20 @@ End = tuple[str, str] | None
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, tiny_models: Mapping[str, bytes]) -> Path:
-    """`tiny`; `short`, whose context does not shift; `echo`, which says one thing only; `loud`, with long words."""
+    """`tiny`; `short`, whose context does not shift; `echo`, which says one thing only; `loud`, with long words.
+
+    Prompts of `short-go` and `echo-go` are made by this server.
+    """
     folder = tmp_path_factory.mktemp("endings")
     made = OllamaStore(folder / "models")
     made.add("tiny:latest", tiny_models["tiny"], params=ONE_THREAD)
     unshifting = {"model_families": ["llama", "deepseek2"]}
     made.add("short:latest", tiny_models["tiny"], params=ONE_THREAD | {"num_ctx": 256}, config=unshifting)
+    bare = write_tiny_gguf(folder / "bare.gguf", seed=1, chat_template=False).read_bytes()
+    made.add("short-go:latest", bare, params=ONE_THREAD | {"num_ctx": 256}, config=unshifting, template=GO_TEMPLATE)
     echo = write_scripted_gguf(folder / "echo", [" ha"], chat_template=CHAT_TEMPLATE, endless=True)
+    bare_echo = write_scripted_gguf(folder / "echo-go", [" ha"], chat_template="", endless=True)
+    made.add("echo-go:latest", bare_echo.read_bytes(), params=ONE_THREAD, template=GO_TEMPLATE)
     long_words = [f" {index}{'x' * 4_000}" for index in range(60)]
     loud = write_scripted_gguf(folder / "loud", long_words, chat_template=CHAT_TEMPLATE)
     for path in (echo, loud):
@@ -192,14 +200,16 @@ async def test_they_are_cancelled_by_their_ids(daemon: RealDaemon) -> None:
     assert {child.pid for child in daemon.children()} == runners
 
 
-async def test_the_context_is_full(daemon: RealDaemon) -> None:
-    async with streams(daemon, "short") as found:
+@pytest.mark.parametrize("model", ["short", "short-go"])
+async def test_the_context_is_full(daemon: RealDaemon, model: str) -> None:
+    async with streams(daemon, model) as found:
         assert await ends(found) == all_end("done", "length")
 
 
-async def test_equal_tokens_without_end(daemon: RealDaemon) -> None:
-    """Where the answer is no conversation's it is ended after thirty, elsewhere at its limit."""
-    async with streams(daemon, "echo", 64) as found:
+@pytest.mark.parametrize("model", ["echo", "echo-go"])
+async def test_equal_tokens_without_end(daemon: RealDaemon, model: str) -> None:
+    """Where the runner makes the prompt of a conversation it may repeat itself to its limit; else thirty times."""
+    async with streams(daemon, model, 64) as found:
         assert await ends(found) == all_end("done", "length")
 
 
