@@ -180,5 +180,6 @@ def test_a_real_terminal(server: FakeOllama, term: str) -> None:
         assert child.stdout.read() == b""
     assert child.returncode == 0
     text = raw.decode()
+    assert text.rpartition("\x1b[?25")[2][:1] != "l"  # the cursor is there
     assert ("\x1b" in text) == (term == "xterm")
     assert screen(text) == (STAYS if term == "xterm" else [line.split(":")[0] for line in STAYS])

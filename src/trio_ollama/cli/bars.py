@@ -172,6 +172,7 @@ class Display:
 
     def __enter__(self) -> Display:
         self._live.start()
+        self._console.show_cursor()  # a signal, Ctrl-Z too, would leave the terminal without
         return self
 
     def __exit__(
