@@ -108,13 +108,21 @@ def _text_as_folder(theirs: OllamaStore, path: Path) -> None:
     blob.mkdir()
 
 
+def _weights_as_folder(theirs: OllamaStore, path: Path) -> None:
+    blob = _blob(theirs, b"bad")
+    blob.unlink()
+    blob.mkdir()
+
+
 BROKEN_BLOBS: dict[str, Damage] = {
     "weights are missing": lambda theirs, path: _blob(theirs, b"bad").unlink(),
     "text is missing": lambda theirs, path: _blob(theirs, b"precious").unlink(),
     "text is a folder": _text_as_folder,
     "text is huge": lambda theirs, path: os.truncate(_blob(theirs, b"precious"), 20 << 30),
-    "parameters are no object": lambda theirs, path: _blob(theirs, b'{"num_ctx":1}\n').write_bytes(b"[1]"),
-    "parameters are no JSON": lambda theirs, path: _blob(theirs, b'{"num_ctx":1}\n').write_bytes(b"\xff{"),
+    "text is cut": lambda theirs, path: os.truncate(_blob(theirs, b"precious"), 4),
+    "text is another": lambda theirs, path: _blob(theirs, b"precious").write_bytes(b"PRECIOUS"),
+    "weights are longer": lambda theirs, path: os.truncate(_blob(theirs, b"bad"), 4),
+    "weights are a folder": _weights_as_folder,
     "config is missing": _missing_config,
 }
 
@@ -124,16 +132,26 @@ def test_a_model_without_a_part_says_which(theirs: OllamaStore, store: Store, ca
     theirs.add("good:x", b"good")
     theirs.add("bad:x", b"bad", system="precious", params={"num_ctx": 1}, config={"file_type": "Q8_0"})
     BROKEN_BLOBS[case](theirs, theirs.manifest_path("bad:x"))
-    with pytest.raises(BrokenModelError, match=r"^model 'bad:x' is damaged: blob sha256:[0-9a-f]{64} (is|cannot)"):
+    with pytest.raises(
+        BrokenModelError, match=r"^model 'bad:x' is damaged: blob sha256:[0-9a-f]{64} (is|has) .*; pull or create"
+    ):
         store.resolve("bad:x")
     entries = store.list()
     assert sorted(entry.name.short for entry in entries) == ["bad:x", "good:x"]
     lines = {entry.name.short: listed(store, MetadataCache(), entry) for entry in entries}
     assert lines["bad:x"].model is None
     assert lines["good:x"].model is not None
-    if case != "text is a folder":
+    if "folder" not in case:
         store.delete("bad:x")
         assert [entry.name.short for entry in store.list()] == ["good:x"]
+
+
+@pytest.mark.parametrize("params", [b"[1]", b"\xff{"])
+def test_parameters_that_are_none_are_told(params: bytes, theirs: OllamaStore, store: Store) -> None:
+    """They are what their digest says, and nevertheless nothing that can be used."""
+    theirs.add("bad:x", layers=[theirs.layer("params", params)])
+    with pytest.raises(BrokenModelError, match="is not what its type says"):
+        store.resolve("bad:x")
 
 
 def test_weights_that_are_no_gguf_are_listed_with_what_the_config_knows(theirs: OllamaStore, store: Store) -> None:

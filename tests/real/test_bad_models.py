@@ -100,7 +100,10 @@ async def test_weights_that_were_damaged_later(bad: OllamaStore, start_daemon: S
         harm(path)
         status, answer = await chat(daemon, "other")
         assert status == 500
-        assert re.search("the file ends after|not within the file bounds|missing|failed to open", answer["error"])
+        assert re.search(
+            "has [0-9]+ bytes instead of|the file ends after|not within the file bounds|missing|failed to open",
+            answer["error"],
+        )
         await is_served(daemon)
         path.unlink(missing_ok=True)
         path.write_bytes(good)
@@ -114,7 +117,10 @@ async def test_a_blob_is_missing(bad: OllamaStore, start_daemon: StartDaemon) ->
     daemon = start_daemon()
     assert await chat(daemon, "bad") == (
         500,
-        {"error": f"model 'bad:latest' is damaged: blob sha256:{digest} is missing"},
+        {
+            "error": f"model 'bad:latest' is damaged: blob sha256:{digest} is missing; pull or create it again, or "
+            "remove it"
+        },
     )
     await is_served(daemon)
 

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Container
 from pathlib import Path
@@ -44,6 +45,14 @@ class Blobs:
     def has(self, digest: Digest) -> bool:
         """Whether the blob is there."""
         return self.path(digest).is_file()
+
+    def size(self, digest: Digest) -> int | None:
+        """Bytes of a blob; None if it is not there."""
+        try:
+            status = self.path(digest).stat()
+        except OSError:
+            return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def touch(self, digest: Digest) -> None:
         """Make a blob young again, which keeps it from being pruned. Raises BlobNotFoundError if it is not there."""
@@ -113,12 +122,20 @@ class Blobs:
                 if Digest.parse(entry.name) in used:
                     continue
             try:
-                age = now.timestamp() - entry.stat(follow_symlinks=False).st_mtime
+                age = now.timestamp() - self._last_write(entry)
                 if age > GRACE.total_seconds() and remove(Path(entry.path)):
                     removed.append(entry.name)
             except OSError as error:
                 logger.warning("cannot prune %s: %s", entry.path, error)
         return tuple(removed)
+
+    def _last_write(self, entry: os.DirEntry[str]) -> float:
+        """For a part that is done, that of the file it is a part of: its download may still be under way."""
+        partial, _, number = entry.name.rpartition("-")
+        if number.isdecimal() and partial.endswith("-partial"):
+            with contextlib.suppress(FileNotFoundError):
+                return (self.directory / partial).lstat().st_mtime
+        return entry.stat(follow_symlinks=False).st_mtime
 
     def any(self) -> bool:
         """Whether there is a file at all."""

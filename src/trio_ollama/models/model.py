@@ -130,11 +130,18 @@ class _Loader:
         )
 
     def broken(self, layer: Layer, why: str) -> BrokenModelError:
-        return BrokenModelError(f"model '{self.entry.name.short}' is damaged: blob {layer.digest} {why}")
+        name = self.entry.name.short
+        return BrokenModelError(
+            f"model '{name}' is damaged: blob {layer.digest} {why}; pull or create it again, or remove it"
+        )
 
     def file(self, layer: Layer) -> Path:
-        if not self.blobs.has(layer.parsed_digest):
+        """Where it is. Its size is checked; to hash what may be many gigabytes is left to those who fetch them."""
+        size = self.blobs.size(layer.parsed_digest)
+        if size is None:
             raise self.broken(layer, "is missing")
+        if size != layer.size:
+            raise self.broken(layer, f"has {size} bytes instead of {layer.size}")
         return self.blobs.path(layer.parsed_digest)
 
     def files(self, media_type: str) -> tuple[Path, ...]:
@@ -145,6 +152,8 @@ class _Loader:
             data = read_bounded(self.file(layer), self.left)
         except (OSError, ValueError) as error:
             raise self.broken(layer, f"cannot be read: {error}") from error
+        if Digest.of(data) != layer.parsed_digest:
+            raise self.broken(layer, "is not what its digest says")
         self.left -= len(data)
         return data
 

@@ -105,7 +105,7 @@ async def test_a_weights_file_that_is_no_gguf(daemon: Daemon, add_model: AddMode
     model = daemon.store.resolve("tiny")
     assert model.weights_path is not None
     model.weights_path.unlink()
-    model.weights_path.write_bytes(b"hello, I am text")
+    model.weights_path.write_bytes(b"hello, I am text".ljust(model.manifest.of_type(MODEL)[0].size))
     answer = await daemon.post("/api/generate", {"model": "tiny", "prompt": "hi"})
     assert (answer.status, answer.json["error"]) == (500, "invalid file magic")
 
