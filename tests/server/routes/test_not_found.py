@@ -32,6 +32,7 @@ CASES = [
     ("/api/pull", EMPTY, 400, "invalid model name"),
     ("/api/pull", INVALID, 400, "invalid model name"),
     ("/api/push", EMPTY, 400, "model is required"),
+    ("/api/push", INVALID, 400, "invalid model name"),  # DIFF: upstream begins a stream first
     ("/api/create", EMPTY, 400, "invalid model name"),
     ("/api/create", INVALID, 400, "invalid model name"),
     ("/api/stop", EMPTY, 400, "model is required"),

@@ -68,6 +68,8 @@ def leave(url: str) -> None:
 
 async def leave_asynchronously(url: str) -> None:
     client = openai.AsyncOpenAI(**settings(url))
+    # It loads this part of itself when it is first used, and on a busy machine that takes longer than a moment.
+    await client.responses.create(model="endless", input=QUESTION, max_output_tokens=1)
 
     async def pieces() -> Any:
         return await client.chat.completions.create(**ENDLESS, stream=True)
