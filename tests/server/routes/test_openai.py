@@ -161,6 +161,13 @@ async def test_messages_in_parts(daemon: Daemon, add_model: AddModel) -> None:
     assert tool == {"role": "tool", "content": "42", "name": "f", "tool_call_id": "c1"}
 
 
+async def test_a_developers_words_are_the_systems(daemon: Daemon, add_model: AddModel) -> None:
+    add_model("told", system="the model's own")
+    messages = [{"role": "developer", "content": "do"}, {"role": "user", "content": "hi"}]
+    assert (await daemon.post(PATH, CHAT | {"model": "told", "messages": messages})).status == 200
+    assert daemon.scheduler.calls[0][1]["messages"] == [{"role": "system", "content": "do"}, messages[1]]
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -51,10 +51,13 @@ def translate(messages: Sequence[OpenAIMessage]) -> list[Message]:
         calls = [tool_call(call) for call in message.tool_calls]
         called |= {call.id: call.function.name for call in calls}
         name = (message.name or called.get(message.tool_call_id, "")) if message.role == "tool" else ""
+        role = (
+            "system" if message.role == "developer" else message.role
+        )  # the newer word, which hardly a template knows
         parts = _parts(message)
         for index, part in enumerate(parts):
             whole = index == len(parts) - 1  # what belongs to the message as such goes with its last part
-            part.role, part.tool_name, part.tool_call_id = message.role, name, message.tool_call_id
+            part.role, part.tool_name, part.tool_call_id = role, name, message.tool_call_id
             if whole:
                 part.thinking, part.tool_calls = message.reasoning, calls
             result.append(part)
