@@ -13,8 +13,10 @@ import pytest
 import trio
 
 from tests.support.api_client import ApiClient, ask, get
+from tests.support.fake_registry import Reaction, fake_registry
 from tests.support.raw_http import exchange
 from tests.support.real_daemon import RealDaemon
+from tests.support.store_fixture import OllamaStore
 from tests.support.tiny_gguf import write_tiny_gguf
 from tests.support.tiny_lora import write_tiny_lora
 from tests.support.until import until
@@ -116,7 +118,74 @@ def test_from_a_model(start_daemon: StartDaemon, ollama_client: Client, store: P
     client.delete("me/copy:v1")
     assert blobs(store) == before
     with pytest.raises(ollama.ResponseError, match="not found"):
-        client.create("child", from_="nobody")
+        client.create("child", from_="nobody:local")
+
+
+# -- from a model that is pulled first --------------------------------------------------------------------------
+
+
+async def steps(daemon: RealDaemon, **body: Any) -> list[dict[str, Any]]:
+    async with ApiClient(daemon.port) as client:
+        with trio.fail_after(ANSWERED):
+            await client.post("/api/create", **body)
+            assert await client.status() == 200
+            return await client.records()
+
+
+async def test_from_a_model_that_is_at_its_registry(start_daemon: StartDaemon, tiny_models: dict[str, bytes]) -> None:
+    daemon = start_daemon()
+    weights = tiny_models["tiny"] + bytes(96)
+    async with fake_registry() as registry:
+        registry.add_model("library/far:latest", weights)
+        told = await steps(daemon, model="near", **{"from": f"{registry.host}/library/far"}, system="w9")
+        statuses = [step["status"] for step in told]
+        assert statuses[0] == "pulling manifest"
+        assert f"pulling {digest_of(weights)[7:19]}" in statuses
+        assert statuses[-2:] == ["writing manifest", "success"]
+        assert statuses.count("success") == 1
+        assert f"using existing layer {digest_of(weights)}" in statuses
+        requests = len(registry.requests)
+        assert (await steps(daemon, model="again", **{"from": f"{registry.host}/library/far"}))[-1][
+            "status"
+        ] == "success"
+        assert len(registry.requests) == requests, "it was there"
+    status, answer = await ask(daemon.port, "/api/chat", model="near", messages=QUESTION, options={"num_predict": 3})
+    assert (status, answer.get("eval_count")) == (200, 3)
+    assert (await ask(daemon.port, "/api/show", model="near"))[1]["system"] == "w9"
+
+
+async def test_a_pull_that_fails_makes_no_model(start_daemon: StartDaemon, store: Path) -> None:
+    daemon = start_daemon()
+    before = OllamaStore(store).files()
+    async with fake_registry() as registry:
+        source: dict[str, Any] = {"from": f"{registry.host}/library/nobody"}
+        text = "pull model manifest: file does not exist"
+        told = await steps(daemon, model="new", **source)
+        assert told == [{"status": "pulling manifest"}, {"error": text}]
+        status, answer = await ask(daemon.port, "/api/create", model="new", stream=False, **source)
+        assert (status, answer) == (500, {"error": text})
+        # What is wrong with the request itself is told before anything is fetched.
+        asked = len(registry.requests)
+        status, answer = await ask(daemon.port, "/api/create", model="new", template="{{ if", **source)
+        assert status == 400
+        assert answer["error"].startswith("template error: ")
+        assert len(registry.requests) == asked
+    assert OllamaStore(store).files() == before
+
+
+async def test_whoever_leaves_while_the_parent_is_pulled_stops_it(
+    start_daemon: StartDaemon, tiny_models: dict[str, bytes], store: Path
+) -> None:
+    daemon = start_daemon()
+    async with fake_registry() as registry:
+        registry.add_model("library/far:latest", tiny_models["tiny"] + bytes(96))
+        registry.react = lambda request: Reaction(hold=1000) if request.is_part else None
+        async with ApiClient(daemon.port) as client:
+            await client.post("/api/create", model="near", **{"from": f"{registry.host}/library/far"})
+            await until(lambda: bool(registry.parts()), SOON, lambda: daemon.log)
+        await until(lambda: not registry.connections, SOON, lambda: daemon.log)
+    assert not (store / "manifests" / registry.host).exists()
+    assert "near:latest" not in {model["name"] for model in (await get(daemon.port, "/api/tags"))["models"]}
 
 
 # -- deleting what is loaded (R30) ------------------------------------------------------------------------------

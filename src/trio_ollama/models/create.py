@@ -25,7 +25,10 @@ from .parameters import check_parameters
 from .parts import Part, check_paths, read_parts
 from .store import Store
 
-__all__ = ["CreateRequest", "Progress", "create"]
+__all__ = ["SUCCESS", "CreateRequest", "Progress", "create"]
+
+SUCCESS: Final = "success"
+"""The last status of whatever ends well."""
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,14 +95,15 @@ def create(store: Store, request: CreateRequest, *, prune: bool = True) -> Gener
     written by then go with the next pruning.
     """
     name = _check(request)
-    parent = _parent(store, request.source) if request.source else None
+    parameters = check_parameters(request.parameters or {})
     parts = read_parts(store.blobs, request.files or {}, request.adapters or {}, request.draft_files or {})
     weights = [part for part in parts if part.media_type == media.MODEL]
-    if parent is None and not weights:
+    if not request.source and not weights:
         raise CreateError("no model file among the files")
-    if parent is not None and weights:
+    if request.source and weights:
         raise CreateError("a model file cannot be combined with 'from'")
-    parameters = check_parameters(request.parameters or {})
+    # The last that can be wrong: a parent that is not there may be had.
+    parent = _parent(store, request.source) if request.source else None
 
     for part in parts:
         for _ in part.pieces or (part.digest,):
@@ -118,7 +122,7 @@ def create(store: Store, request: CreateRequest, *, prune: bool = True) -> Gener
         yield Progress(status)
     yield Progress("writing manifest")
     store.write_manifest(name, Manifest(config=config, layers=tuple(maker.layers)), prune=prune)
-    yield Progress("success")
+    yield Progress(SUCCESS)
 
 
 def _merged(store: Store, part: Part) -> Generator[Progress, None, Part]:

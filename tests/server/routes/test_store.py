@@ -172,7 +172,8 @@ async def test_create_from_a_model_with_the_old_name(daemon: Daemon) -> None:
         ({"model": "new", "files": {}}, 400, "no files provided to convert"),
         ({"model": "new", "files": {"x.gguf": ""}}, 400, "invalid digest format"),
         ({"model": "new", "files": {"x.gguf": ZEROS}}, 404, f'blob "{ZEROS}" not found'),
-        ({"model": "new", "from": "nobody"}, 404, 'model "nobody" not found, try pulling it first'),
+        ({"model": "new", "from": "nobody:local"}, 404, 'model "nobody:local" not found, try pulling it first'),
+        ({"model": "new", "from": "a b"}, 400, "invalid model name"),
         ({"model": "new", "from": "tiny", "template": "{{ end }}"}, 400, "template error: line 1: unexpected {{end}}"),
     ],
 )
