@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from tests.support.asgi_client import Answer, send
+from tests.support.endings import ending
 from tests.support.fake_scheduler import chat_events
 from trio_ollama.scheduler import FOREVER, Demand, ForcedStopError, ModelFacts, QueueFullError, RequestView
 from trio_ollama.scheduler.core.decisions import Because
@@ -20,7 +21,7 @@ from trio_ollama.scheduler.core.stages import Stage
 from trio_ollama.server.services import Services
 
 from .conftest import Daemon
-from .test_finality import REQUESTS, last_of, play, tokens
+from .test_finality import REQUESTS, play, tokens
 
 EMBED: dict[str, tuple[str, dict[str, Any]]] = {
     "embed": ("/api/embed", {"model": "vectors", "input": "a"}),
@@ -275,7 +276,7 @@ async def test_canceled_in_the_middle_of_a_stream(daemon: Daemon, kind: str) -> 
     async with under_way(daemon, *REQUESTS[kind]) as answer:
         await cancel(daemon, "mine")
     assert answer.status == 200
-    assert last_of(kind, answer) == ("error", "request canceled")
+    assert ending(kind, answer) == ("error", "request canceled")
     assert daemon.scheduler.idle
 
 
@@ -310,11 +311,11 @@ async def test_only_that_one_ends(daemon: Daemon) -> None:
     async with under_way(daemon, *REQUESTS["chat"], id_="one") as one:
         async with under_way(daemon, *REQUESTS["openai"], id_="two") as two:
             await cancel(daemon, "two")
-        assert last_of("openai", two) == ("error", "request canceled")
+        assert ending("openai", two) == ("error", "request canceled")
         assert [entry["id"] for entry in await listed(daemon)] == ["one"]
         assert not one.complete
         await cancel(daemon, "one")
-    assert last_of("chat", one) == ("error", "request canceled")
+    assert ending("chat", one) == ("error", "request canceled")
 
 
 async def test_all_that_have_the_id_end(daemon: Daemon) -> None:
@@ -322,7 +323,7 @@ async def test_all_that_have_the_id_end(daemon: Daemon) -> None:
     async with under_way(daemon, *REQUESTS["chat"]) as one, under_way(daemon, *REQUESTS["chat"]) as two:
         assert len((await cancel(daemon, "mine")).json["canceled"]) == 2
     for answer in (one, two):
-        assert last_of("chat", answer) == ("error", "request canceled")
+        assert ending("chat", answer) == ("error", "request canceled")
 
 
 @pytest.mark.parametrize("id_", ["nobody", "req_0", "a/b", "%2Fa"])
