@@ -25,7 +25,11 @@ async def run_and_leave(headers: list[tuple[bytes, bytes]], caplog: pytest.LogCa
             exchange.leave("the client disconnected")
         await trio.lowlevel.checkpoint()
 
-    exchange = Exchange({"method": "GET", "raw_path": b"/api/ps"}, respond)
+    async def write(piece: bytes) -> None:
+        exchange.leave("the client disconnected")
+        await trio.lowlevel.checkpoint()
+
+    exchange = Exchange({"method": "GET", "raw_path": b"/api/ps"}, respond, write)
     with caplog.at_level(logging.INFO, "trio_ollama.access"):
         await exchange.run(app)
     (record,) = caplog.records

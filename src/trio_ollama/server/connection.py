@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable
@@ -99,7 +100,7 @@ class Connection:
     async def spawn_app(
         self, app: Application, config: Config, scope: Any, send: Callable[[Any], Awaitable[None]]
     ) -> Callable[[Any], Awaitable[None]]:
-        self._exchange = Exchange(scope, send)
+        self._exchange = Exchange(scope, send, self._write_piece)
         self._nursery.start_soon(self._exchange.run, app, name=f"{scope['method']} {scope['path']}")
         return self._exchange.put
 
@@ -126,25 +127,41 @@ class Connection:
             self._idle = event.idle
             self._reading.deadline = trio.current_time() + self._limits.keep_alive if event.idle else math.inf
 
+    async def _write_piece(self, piece: bytes) -> None:
+        if not self._protocol.closed:
+            await self._write(self._protocol.framed(piece))
+
     async def _write(self, data: bytes) -> None:
         """Send all of `data`, as long as the client takes some of it within the stall limit."""
-        async with self._writing:
-            rest = memoryview(data)
-            try:
-                with trio.CancelScope() as stall:
-                    while True:
-                        stall.deadline = trio.current_time() + self._limits.stall
-                        rest = rest[await self._socket.send(rest) :]
-                        if not rest:
-                            break
-            except OSError:
-                self._abort("the client disconnected")
-            except trio.ClosedResourceError:
-                pass  # closed by `_abort`
-            finally:
-                if rest:
-                    self._abort("the client does not read" if stall.cancelled_caught else "cancelled in a write")
+        # Nearly every write finds room at once: no lock, deadline or turn of the loop then.
+        sent = 0
+        if not self._writing.locked() and not self._protocol.closed:
+            with contextlib.suppress(OSError):  # whatever is wrong is still wrong in the long way
+                sent = os.write(self._socket.fileno(), data)
+        if sent < len(data):
+            await self._write_slowly(memoryview(data)[sent:])
         await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def _write_slowly(self, rest: memoryview) -> None:
+        if self._writing.locked():
+            await self._writing.acquire()
+        else:
+            self._writing.acquire_nowait()  # no checkpoint: some of it may be sent already
+        try:
+            with trio.CancelScope() as stall:
+                while True:
+                    stall.deadline = trio.current_time() + self._limits.stall
+                    rest = rest[await self._socket.send(rest) :]
+                    if not rest:
+                        break
+        except OSError:
+            self._abort("the client disconnected")
+        except trio.ClosedResourceError:
+            pass  # closed by `_abort`
+        finally:
+            self._writing.release()
+            if rest:
+                self._abort("the client does not read" if stall.cancelled_caught else "cancelled in a write")
 
     def _leave(self, reason: str, *, cut: bool = False) -> None:
         if self._exchange is not None:

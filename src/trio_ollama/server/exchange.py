@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
+from hypercorn.utils import suppress_body
 
 __all__ = ["REQUEST_ID", "Exchange"]
 
@@ -29,12 +30,17 @@ Application = Callable[[Any, Callable[[], Awaitable[Any]], Callable[[Any], Await
 class Exchange:
     """Runs the application for one request, in a cancel scope that belongs to the connection.
 
-    `respond` takes the ASGI messages of the response, and None when there are no more.
+    `respond` takes the ASGI messages of the response, and None when there are no more; `write` the pieces of a body
+    whose length nobody knows. Those come by the thousands, and all layers in between have nothing to say to them.
     """
 
-    def __init__(self, scope: Any, respond: Callable[[Any], Awaitable[None]]) -> None:
+    def __init__(
+        self, scope: Any, respond: Callable[[Any], Awaitable[None]], write: Callable[[bytes], Awaitable[None]]
+    ) -> None:
         self._scope = scope
         self._respond = respond
+        self._write = write
+        self._streams = False
         self._sender, self._receiver = trio.open_memory_channel[Any](BODY_QUEUE)
         self._cancel_scope = trio.CancelScope()
         self._left = False
@@ -90,7 +96,12 @@ class Exchange:
             self._status = message["status"]
             lengths = [int(value) for name, value in message["headers"] if name.lower() == b"content-length"]
             self._length = lengths[0] if lengths else math.inf
+            self._streams = not lengths and not suppress_body(self._scope["method"], self._status)
         elif message["type"] == "http.response.body":
+            if self._streams and message.get("more_body", False):
+                if body := message.get("body", b""):
+                    await self._write(body)
+                return
             self._length -= len(message.get("body", b""))
             self._complete = self._length <= 0 or not message.get("more_body", False)
         await self._respond(message)

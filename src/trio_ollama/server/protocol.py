@@ -44,6 +44,8 @@ class Http1Protocol(H11Protocol):
         self.limits = limits
         self.closed = False
         self._head = b""
+        self._chunked = False
+        """How the end of a body is told whose length nobody knows."""
         self._paused = False
         self._pumping = trio.Lock()
 
@@ -105,6 +107,7 @@ class Http1Protocol(H11Protocol):
         if request.http_version not in (b"1.0", b"1.1"):
             await self._refuse(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
             return
+        self._chunked = request.http_version == b"1.1"
         self.stream = HTTPStream(
             self.app,
             self.config,
@@ -139,6 +142,13 @@ class Http1Protocol(H11Protocol):
             await self.send(RawData(data))
         else:
             await super().stream_send(event)
+
+    def framed(self, piece: bytes) -> bytes:
+        """A piece of a body whose length nobody knows, as h11 would frame it, at a fraction of its price."""
+        head, self._head = self._head, b""
+        if self._chunked:
+            return b"%b%x\r\n%b\r\n" % (head, len(piece), piece)
+        return head + piece  # its end is the end of the connection
 
     def _response(self, status: int, headers: list[tuple[bytes, bytes]]) -> h11.Response:
         headers = [*headers, *self.config.response_headers("h11")]

@@ -8,6 +8,7 @@ does that waiting; the caller is gone by then.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
@@ -316,10 +317,14 @@ async def _send(connection: trio.SocketStream, message: bytes) -> None:
 
 
 async def _receive(connection: trio.SocketStream) -> bytes:
-    try:
-        return bytes(await connection.receive_some(READ_SIZE))
-    except trio.BrokenResourceError as error:
-        raise ConnectionError(str(error)) from error
+    """One read, once there is something. `SocketStream.receive_some` tries to read first, mostly in vain, and costs
+    several times as much. Raises `OSError`."""
+    while True:
+        await trio.lowlevel.wait_readable(connection.socket)
+        try:
+            return os.read(connection.socket.fileno(), READ_SIZE)
+        except BlockingIOError:
+            pass  # ready for a moment only
 
 
 def _json(body: bytes) -> Any:

@@ -47,7 +47,10 @@ class ResponseParser:
         """By name in lower case."""
         self.complete = False
         self._raw = bytearray()
-        self._body = bytearray()
+        self._pieces: list[bytes | bytearray] = []
+        """Of the body, not taken yet."""
+        self.buffered = 0
+        """Bytes of the body that wait to be taken."""
         self._left: int | None = None
         """Bytes of the body still to come; None when it is chunked or ends with the connection."""
         self._chunked = False
@@ -61,19 +64,26 @@ class ResponseParser:
         if not data:
             self._end()
             return
-        self._raw += data
-        if self.status or self._head():
-            self._read_body()
+        if self._chunked and not self._raw:
+            # Nearly every read of a stream begins and ends with a chunk: nothing is copied to be kept.
+            used = self._dechunk(data)
+            if used < len(data):
+                self._raw += data[used:]
+        else:
+            self._raw += data
+            if self.status or self._head():
+                self._read_body()
+        if self.buffered > self.limit:
+            raise ProtocolError("the response is too large")
 
     def take(self) -> bytes:
         """The part of the body that has come since the last time."""
-        taken = bytes(self._body)
-        self._body.clear()
-        return taken
+        pieces, self._pieces, self.buffered = self._pieces, [], 0
+        return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
 
-    @property
-    def buffered(self) -> int:
-        return len(self._body)
+    def _keep(self, piece: bytes | bytearray) -> None:
+        self._pieces.append(piece)
+        self.buffered += len(piece)
 
     def _head(self) -> bool:
         end = self._raw.find(b"\r\n\r\n")
@@ -97,20 +107,19 @@ class ResponseParser:
 
     def _read_body(self) -> None:
         if self._chunked:
-            self._dechunk()
+            del self._raw[: self._dechunk(self._raw)]
         elif self._left is None:
-            self._body += self._raw
-            self._raw.clear()
+            self._keep(self._raw)
+            self._raw = bytearray()
         else:
-            self._body += self._raw[: self._left]
+            self._keep(self._raw[: self._left])
             self._left -= min(self._left, len(self._raw))
             self._raw.clear()
             self.complete = self._left == 0
-        if len(self._body) > self.limit:
-            raise ProtocolError("the response is too large")
 
-    def _dechunk(self) -> None:
-        raw, at, pieces = self._raw, 0, [self._body]
+    def _dechunk(self, raw: bytes | bytearray) -> int:
+        """Keep the chunks that are whole; returns how many bytes they are with their framing."""
+        at = 0
         while not self.complete:
             line_end = raw.find(b"\r\n", at)
             if line_end < 0:
@@ -130,11 +139,9 @@ class ResponseParser:
                 break
             if len(raw) < start + size + 2:
                 break
-            pieces.append(raw[start : start + size])
+            self._keep(raw[start : start + size])
             at = start + size + 2
-        if at:
-            self._body = bytearray().join(pieces)
-            del raw[:at]
+        return at
 
     def _end(self) -> None:
         if not self.complete and (not self.status or self._chunked or self._left):
@@ -152,6 +159,8 @@ class EventParser:
 
     def feed(self, body: bytes) -> list[dict[str, Any]]:
         """The events that are complete now. Raises `ProtocolError`."""
+        if not self._rest and body.startswith(b"data: {") and body.endswith(b"}\n\n") and body.count(b"\n") == 2:
+            return self._found(body[6:-2])  # one event: nearly every read of a model that is slower than we are
         complete, separator, rest = (self._rest + body).rpartition(b"\n\n")
         self._rest = rest
         if len(rest) > LARGEST_EVENT:
@@ -165,10 +174,12 @@ class EventParser:
                 self.final = True
             elif payload:
                 payloads.append(payload)
-        if not payloads:
-            return []
+        return self._found(b",".join(payloads)) if payloads else []
+
+    def _found(self, payloads: bytes) -> list[dict[str, Any]]:
+        """The events with these payloads, of which there is at least one."""
         try:
-            events = _DECODE(b"[" + b",".join(payloads) + b"]")
+            events = _DECODE(b"[%b]" % payloads)
         except msgspec.DecodeError as error:
             raise ProtocolError(f"an event is not a JSON object: {error}") from None
         if _is_final(events[-1]):
