@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ import pytest
 
 from tests.support.docker_registry import NO_REGISTRY, DockerRegistry, find_docker_registry
 from tests.support.fake_nvml import GIB, NO_COMPILER, build, compiler
+from tests.support.fault_proxy import FaultProxy, fault_proxy
 from tests.support.gpu_daemon import GpuDaemon
 from tests.support.real_daemon import RealDaemon
 from tests.support.store_fixture import OllamaStore
 from tests.support.tiny_gguf import write_tiny_gguf
 
 StartDaemon = Callable[..., RealDaemon]
-StartRegistry = Callable[..., DockerRegistry]
 StartGpuDaemon = Callable[..., GpuDaemon]
 
 ONE_THREAD = {"num_thread": 1}
@@ -84,18 +83,34 @@ def start_gpu_daemon(tmp_path: Path, gpu_library: Path) -> Iterator[StartGpuDaem
         yield start
 
 
-@pytest.fixture
-def start_registry(tmp_path: Path) -> Iterator[StartRegistry]:
-    """Starts real registries, each of them empty; keyword arguments are those of `DockerRegistry`."""
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerRegistry]:
+    """A real registry, which the tests of a module share."""
     if find_docker_registry() is None:
         pytest.skip(NO_REGISTRY)
-    with contextlib.ExitStack() as stack:
-        folders = (tmp_path / f"registry{number}" for number in itertools.count())
+    with DockerRegistry(tmp_path_factory.mktemp("registry")) as made:
+        yield made
 
-        def start(**arguments: Any) -> DockerRegistry:
-            return stack.enter_context(DockerRegistry(next(folders), **arguments))
 
-        yield start
+@pytest.fixture(scope="module")
+def transferring(tmp_path_factory: pytest.TempPathFactory, registry: DockerRegistry) -> Iterator[RealDaemon]:
+    """A daemon with a store that is empty at first and a home of its own, which the tests of a module share."""
+    folder = tmp_path_factory.mktemp("transferring")
+    with RealDaemon(folder / "models", HOME=str(folder)) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> OllamaStore:
+    """Where models are made that a registry gets."""
+    return OllamaStore(tmp_path / "source")
+
+
+@pytest.fixture
+async def proxy(registry: DockerRegistry) -> AsyncIterator[FaultProxy]:
+    """Before the registry."""
+    async with fault_proxy(registry.port) as made:
+        yield made
 
 
 @pytest.fixture

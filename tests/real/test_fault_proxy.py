@@ -4,40 +4,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import httpx2
 import pytest
 import trio
 
 from tests.support.docker_registry import MANIFEST, DockerRegistry
-from tests.support.fault_proxy import FaultProxy, fault_proxy
+from tests.support.fault_proxy import FaultProxy
 from tests.support.proxy_faults import Answer, Exchange, Fault, Then
+from tests.support.registry_models import publish
 from tests.support.store_fixture import OllamaStore
-
-from .conftest import StartRegistry
 
 BYTES = random.Random(7).randbytes(700_000)
 
 
 @pytest.fixture
-def registry(start_registry: StartRegistry, tmp_path: Path) -> DockerRegistry:
-    made = start_registry()
-    store = OllamaStore(tmp_path / "store")
-    store.add("noise:latest", BYTES)
-    made.upload(store, "noise:latest", "library/noise")
-    return made
-
-
-@pytest.fixture
-def url(tmp_path: Path, registry: DockerRegistry) -> str:
-    return f"/v2/library/noise/blobs/{OllamaStore(tmp_path / 'store').blob(BYTES)}"
-
-
-@pytest.fixture
-async def proxy(registry: DockerRegistry) -> AsyncIterator[FaultProxy]:
-    async with fault_proxy(registry.port) as made:
-        yield made
+def url(source: OllamaStore, registry: DockerRegistry) -> str:
+    published = publish(registry, source, "noise", BYTES)
+    return f"/v2/library/noise/blobs/{published.weights}"
 
 
 @pytest.fixture

@@ -75,8 +75,9 @@ class FaultProxy:
                 await self._changed.wait()
 
     def gets(self, digest: str) -> list[Exchange]:
-        """The requests for a blob's bytes."""
-        return [one for one in self.exchanges if one.method == "GET" and one.digest == digest]
+        """The requests for a blob's bytes, but for those that want one only, to see where the blob lies."""
+        asked = [one for one in self.exchanges if one.method == "GET" and one.digest == digest]
+        return [one for one in asked if one.headers.get("range") != "bytes=0-0"]
 
     async def left(self, exchange: Exchange, within: float = 10.0) -> float:
         """Wait until the client has left this exchange; the moment when it did."""
@@ -85,6 +86,13 @@ class FaultProxy:
             while exchange.left_at is None:
                 await self._changed.wait()
         return exchange.left_at
+
+    async def ended(self, exchange: Exchange, within: float = 10.0) -> None:
+        """Wait until nothing passes in this exchange any more."""
+        with trio.fail_after(within):
+            await trio.lowlevel.checkpoint()
+            while not exchange.ended:
+                await self._changed.wait()
 
     def _tell(self) -> None:
         self._changed.set()
@@ -133,6 +141,7 @@ class FaultProxy:
                     await self._until_left(stream, exchange)
             return False
         finally:
+            exchange.ended = True
             self._tell()
         return exchange.done and http.our_state is h11.DONE and http.their_state is h11.DONE
 

@@ -40,6 +40,8 @@ class Exchange:
     fault: Fault | None = None
     done: bool = False
     """The response passed to its end."""
+    ended: bool = False
+    """Nothing passes any more, one way or another."""
     left_at: float | None = None
     """When the client ended the connection while its response was on the way."""
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -28,6 +28,8 @@ class RealDaemon:
 
     module = "trio_ollama.cli"
     """What is run, with the argument `serve`."""
+    before: Sequence[str] = ()
+    """A program and arguments that become this command line in the end."""
 
     def __init__(self, store: Path, **variables: str) -> None:
         self.store = store
@@ -66,7 +68,7 @@ class RealDaemon:
         with self.log_path.open("ab") as log:
             begin = self.log_path.stat().st_size
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self.module, "serve", *self.arguments()],
+                [*self.before, sys.executable, "-m", self.module, "serve", *self.arguments()],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
