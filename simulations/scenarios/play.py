@@ -64,8 +64,9 @@ def play(
                 interfere,
                 seed=schedule,
                 order=order,
-                instruments=[*([watch] if watched else []), *instruments],
+                instruments=instruments,
                 at_rest=watch.at_rest,
+                after_step=watch.after_step if watched else None,
             )
         except WedgedError as error:
             run.broken.append(f"I11: {error}")
@@ -270,7 +271,7 @@ class _Step(trio.abc.Instrument):
             self._action()
 
 
-class _Watch(trio.abc.Instrument):
+class _Watch:
     """Has the rules judged: after each step that changed the scheduler's state, and when nothing can run any more."""
 
     def __init__(self, run: Run) -> None:
@@ -287,7 +288,7 @@ class _Watch(trio.abc.Instrument):
     def end(self) -> None:
         self._world = None
 
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+    def after_step(self) -> None:
         run, world = self._run, self._world
         run.steps += 1
         if world is None or run.broken:
@@ -304,7 +305,7 @@ class _Watch(trio.abc.Instrument):
             self._judge(world, world.rules.quiet)
 
     def _judge(self, world: World, rules: Callable[[], None] | None) -> None:
-        """What instruments raise is only logged; so a rule that fails itself is a broken one."""
+        """A rule that fails itself is a broken one; the event loop is no place for exceptions."""
         try:
             if rules is None:
                 self._run.broken += world.system.violations(world.scheduler, world.factory)

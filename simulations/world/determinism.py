@@ -1,22 +1,25 @@
 """`trio.run` with an interleaving that a seed decides: the same seed gives the same steps in the same order.
 
-trio keeps this switch private (it is there for Hypothesis). It is used here and nowhere else, and `self_test` notices
-a trio in which it has gone or means something else.
+trio's loop is replaced for that (`turns`), by private names; `self_test` notices a trio in which they have gone or mean
+something else.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, MutableSequence, Sequence
+from collections.abc import Awaitable, Callable, Iterator, MutableSequence, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 import trio
 import trio.abc
+import trio.testing
 
-from .guard import Guard, WedgedError
-from .loop import JumpingClock, NoIo
+from .guard import WedgedError
+from .loop import JumpingClock
+from .turns import Turns
 
-__all__ = ["Order", "UnsupportedTrioError", "run", "self_test"]
+__all__ = ["Order", "UnsupportedTrioError", "run", "run_on_trios_loop", "self_test"]
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -24,6 +27,8 @@ Arguments = TypeVarTuple("Arguments")
 Order = Callable[[int], random.Random]
 
 _SWITCH: Final = "_ALLOW_DETERMINISTIC_SCHEDULING"
+"""trio's own, for Hypothesis."""
+_NAMES: Final = (_SWITCH, "unrolled_run", "GLOBAL_RUN_CONTEXT", "CancelShieldedCheckpoint")
 _OLDEST: Final = (0, 30)
 
 
@@ -32,12 +37,13 @@ class UnsupportedTrioError(RuntimeError):
 
 
 def _scheduling() -> Any:
-    """trio's module with the switch and the random numbers that order each batch of runnable tasks."""
+    """trio's module with its loop, and the random numbers that order each batch of runnable tasks."""
     from trio._core import _run as scheduling
 
     version = tuple(int(part) for part in trio.__version__.split(".")[:2])
-    if version < _OLDEST or not hasattr(scheduling, _SWITCH) or not isinstance(scheduling._r, random.Random):
-        raise UnsupportedTrioError(f"trio {trio.__version__} has no switch for deterministic scheduling that we know")
+    known = all(hasattr(scheduling, name) for name in _NAMES) and isinstance(scheduling._r, random.Random)
+    if version < _OLDEST or not known:
+        raise UnsupportedTrioError(f"trio {trio.__version__} has another loop than those that we know")
     return scheduling
 
 
@@ -48,24 +54,38 @@ def run(
     order: Order | None = None,
     instruments: Sequence[trio.abc.Instrument] = (),
     at_rest: Callable[[], None] = lambda: None,
+    after_step: Callable[[], None] | None = None,
 ) -> Result:
     """Run `main` on a clock that jumps whenever all tasks are blocked, in the interleaving of `seed`.
 
-    `at_rest` is called before each jump, when nothing will happen any more at an instant; it raises nothing.
-
     `order` makes, of a seed, what puts each batch of runnable tasks into order, with its `shuffle`; the last one runs
-    first. Without one, batches are shuffled. Raises `WedgedError` where the run would not end.
+    first. Without one, batches are shuffled. `at_rest`, `after_step`: see `Turns`. Raises `WedgedError` where the run
+    would not end.
     """
     scheduling = _scheduling()
-    before = getattr(scheduling, _SWITCH), scheduling._r
-    setattr(scheduling, _SWITCH, True)
-    scheduling._r = _Shuffled(seed) if order is None else order(seed)
+    random = _Shuffled(seed) if order is None else order(seed)
+    clock = JumpingClock()
+    turns = Turns(scheduling, random, clock, at_rest=at_rest, after_step=after_step)
+    with _replaced(scheduling, unrolled_run=turns.run):
+        return trio.run(_guarded, main, arguments, turns, clock=clock, instruments=instruments)
+
+
+def run_on_trios_loop(main: Callable[[*Arguments], Awaitable[Result]], *arguments: *Arguments, seed: int) -> Result:
+    """As `run`, on trio's own loop and its clock for tests, which need more time for the same steps."""
+    scheduling = _scheduling()
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    with _replaced(scheduling, **{_SWITCH: True, "_r": _Shuffled(seed)}):
+        return trio.run(main, *arguments, clock=clock)
+
+
+@contextmanager
+def _replaced(scheduling: Any, **those: object) -> Iterator[None]:
+    before = {name: getattr(scheduling, name) for name in those}
     try:
-        clock = JumpingClock(at_rest)
-        return trio.run(_guarded, main, arguments, clock, scheduling, clock=clock, instruments=instruments)
+        vars(scheduling).update(those)
+        yield
     finally:
-        setattr(scheduling, _SWITCH, before[0])
-        scheduling._r = before[1]
+        vars(scheduling).update(before)
 
 
 class _Shuffled(random.Random):
@@ -76,20 +96,14 @@ class _Shuffled(random.Random):
             super().shuffle(x)
 
 
-async def _guarded(
-    main: Callable[..., Awaitable[Result]], arguments: tuple[Any, ...], clock: JumpingClock, scheduling: Any
-) -> Result:
-    runner = scheduling.GLOBAL_RUN_CONTEXT.runner
-    with trio.CancelScope() as whole:
-        guard = Guard(runner, whole)
-        clock.runner, clock.guard = runner, guard
-        runner.io_manager = NoIo(runner, guard)
+async def _guarded(main: Callable[..., Awaitable[Result]], arguments: tuple[Any, ...], turns: Turns) -> Result:
+    with turns.guard.whole:
         return await main(*arguments)
-    raise WedgedError(guard.reason)
+    raise WedgedError(turns.guard.reason)
 
 
 def self_test() -> None:
-    """Raises `UnsupportedTrioError` unless seeds repeat, and different seeds differ."""
+    """Raises `UnsupportedTrioError` unless seeds repeat, different seeds differ, and our loop does what trio's does."""
 
     async def race() -> list[int]:
         order: list[int] = []
@@ -107,5 +121,7 @@ def self_test() -> None:
     traces = [[run(race, seed=seed) for seed in range(4)] for _ in range(2)]
     if traces[0] != traces[1]:
         raise UnsupportedTrioError(f"trio {trio.__version__} does not repeat an interleaving")
+    if traces[0] != [run_on_trios_loop(race, seed=seed) for seed in range(4)]:
+        raise UnsupportedTrioError(f"the loop of trio {trio.__version__} takes other steps than ours")
     if all(trace == traces[0][0] for trace in traces[0]):
         raise UnsupportedTrioError(f"trio {trio.__version__} has one interleaving for all seeds")

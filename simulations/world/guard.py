@@ -18,11 +18,11 @@ class WedgedError(AssertionError):
 
 
 class Guard:
-    """Watches a run for as long as `whole`, the scope around its main task, is entered."""
+    """Watches the run of trio's `runner`. `whole` is the scope around its main task."""
 
-    def __init__(self, runner: Any, whole: trio.CancelScope) -> None:
+    def __init__(self, runner: Any) -> None:
         self._runner = runner
-        self._whole = whole
+        self.whole = trio.CancelScope()
         self._rounds = 0
         self.reason: str | None = None
         """Why the world was ended."""
@@ -42,16 +42,16 @@ class Guard:
     def _end(self, reason: str, who: str) -> None:
         if self.reason is None:
             self.reason = f"{reason}: {who}"
-            # From here it could be cancelled as well, but the event loop is about to wait already.
+            # Tasks cannot be cancelled from here: the event loop is about to wait already.
             self._runner.entry_queue.run_sync_soon(self._break_out)
 
     def _break_out(self) -> None:
         for task in _tasks(self._runner.main_task):
             status: Any = task._cancel_status
-            while status is not None and status._scope is not self._whole:
+            while status is not None and status._scope is not self.whole:
                 status._scope.shield = False
                 status = status._parent
-        self._whole.cancel("the world is wedged")
+        self.whole.cancel("the world is wedged")
 
 
 def _tasks(root: trio.lowlevel.Task) -> list[trio.lowlevel.Task]:

@@ -1,68 +1,45 @@
-"""trio's event loop without what a simulated world has no use for: real time, and input or output.
-
-`trio.testing.MockClock` and the real I/O manager would do as well. But they ask the operating system for its time and
-for events again and again, and need a round of the loop of their own for each jump, which together is most of what a
-run costs. Names of trio that are used here are private; `determinism.self_test` notices when they change.
-"""
+"""A clock that jumps, and sleep on it: a scope that ends by its deadline is the most expensive thing in trio's loop."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any, Final
 
 import trio
 import trio.abc
 
-from .guard import Guard
-
-__all__ = ["JumpingClock", "Nap", "NoIo", "sleep", "sleep_until"]
-
-LONG: Final = 1e9
-"""Seconds; trio cuts it to what it needs to wake who waits for all others to be blocked."""
+__all__ = ["JumpingClock", "Nap", "sleep", "sleep_until"]
 
 
 class JumpingClock(trio.abc.Clock):
-    """Stands still as long as anybody can run, then jumps to the next deadline.
+    """Stands still as long as anybody can run, then jumps to the next alarm or deadline."""
 
-    `at_rest` is called before each jump: nothing will happen any more at this instant.
-    """
-
-    def __init__(self, at_rest: Callable[[], None]) -> None:
-        self._at_rest = at_rest
-        self._now = 0.0
+    def __init__(self) -> None:
+        self.now = 0.0
         self._alarms: list[tuple[float, int, _Alarm]] = []
         """A heap, by instant and then by number."""
         self._number = 0
-        self.runner: Any = None
-        """trio's; nothing moves without it."""
-        self.guard: Guard | None = None
 
     def start_clock(self) -> None:
-        """trio begins; the first task runs before anybody can ask how long to sleep."""
+        """It starts at zero."""
 
     def current_time(self) -> float:
-        return self._now
+        return self.now
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """trio asks for this when no task can run, with the next deadline of all."""
-        if deadline <= self._now:
-            return 0
-        runner = self.runner
-        if runner.waiting_for_idle or runner.entry_queue.queue:
-            return LONG
-        self._at_rest()
+        raise AssertionError("nobody sleeps here")
+
+    def jump(self, deadline: float) -> bool:
+        """To the next alarm, or to `deadline` if that is earlier; alarms then ring. False: there is neither."""
         alarms = self._alarms
         if alarms:
             deadline = min(deadline, alarms[0][0])
-        if deadline < math.inf:
-            self._now = deadline
-            while alarms and alarms[0][0] <= deadline:
-                heappop(alarms)[2].ring()
-        elif self.guard is not None:
-            self.guard.everybody_waits()
-        return 0
+        if deadline == math.inf:
+            return False
+        self.now = deadline
+        while alarms and alarms[0][0] <= deadline:
+            heappop(alarms)[2].ring()
+        return True
 
     def set_alarm(self, at: float, alarm: _Alarm) -> None:
         self._number += 1
@@ -93,8 +70,7 @@ class _Alarm:
 class Nap:
     """The sleep of one task, which others may end early.
 
-    As a deadline around the wait for an event, at a third of its price: a scope that ends by its deadline is the most
-    expensive thing in trio's loop. On other clocks than ours it is just that.
+    As a deadline around the wait for an event, at a third of its price. On other clocks than ours it is just that.
     """
 
     __slots__ = ("_alarm", "_event")
@@ -149,25 +125,3 @@ async def sleep_until(at: float) -> None:
 def _clock() -> trio.abc.Clock:
     clock: trio.abc.Clock = trio.lowlevel.current_clock()
     return clock
-
-
-class NoIo:
-    """In place of an I/O manager: looks for events only when something came from outside of all tasks (Ctrl-C)."""
-
-    def __init__(self, runner: Any, guard: Guard) -> None:
-        self._runner = runner
-        self._manager = runner.io_manager
-        self._guard = guard
-
-    def get_events(self, timeout: float) -> Any:
-        self._guard.count_round()
-        if self._runner.entry_queue.queue:
-            return self._manager.get_events(0)
-        return ()
-
-    def process_events(self, events: Any) -> None:
-        if events:
-            self._manager.process_events(events)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._manager, name)

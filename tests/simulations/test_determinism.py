@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import trio
 
 from simulations.world import determinism, open_world
 
 
-def trace(seed: int) -> list[str]:
+def trace(seed: int, run: Callable[..., list[str]] = determinism.run) -> list[str]:
     async def main() -> list[str]:
         async with open_world() as world:
             for number in range(6):
@@ -16,7 +18,7 @@ def trace(seed: int) -> list[str]:
             await world.quiesce()
             return [f"{event.at} {event.text()}" for event in world.events]
 
-    return determinism.run(main, seed=seed)
+    return run(main, seed=seed)
 
 
 def test_this_trio_can_be_made_deterministic() -> None:
@@ -30,6 +32,11 @@ def test_the_same_seed_gives_the_same_events() -> None:
 
 def test_other_seeds_give_other_orders() -> None:
     assert len({tuple(trace(seed)) for seed in range(8)}) > 1
+
+
+def test_the_loop_takes_the_same_steps_as_that_of_trio() -> None:
+    for seed in range(12):
+        assert trace(seed) == trace(seed, determinism.run_on_trios_loop)
 
 
 def test_an_unknown_trio_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
