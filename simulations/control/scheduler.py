@@ -75,7 +75,7 @@ class Control:
         self.pending: Pending = Pending(state, self.reload, self.eviction, Loading(state, self.completed))
 
     @property
-    def _changed(self) -> object:
+    def _steps(self) -> object:
         return self.state.changed
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

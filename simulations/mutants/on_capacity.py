@@ -18,8 +18,8 @@ MUTANTS: Final = (
     Mutant(
         name="stuck-memory-is-there",
         module=POOLS,
-        old="saturating_sub(saturating_sub(there, stuck[id_]), device.overhead)",
-        new="saturating_sub(there, device.overhead)",
+        old="max(0, there - stuck[id_] - device.overhead)",
+        new="max(0, there - device.overhead)",
         mistake="memory of a process that cannot be killed counts as what there is without us (R71)",
     ),
     Mutant(
@@ -32,14 +32,14 @@ MUTANTS: Final = (
     Mutant(
         name="draining-memory-is-forgotten",
         module=POOLS,
-        old="                _add(self.later, runner.held())\n",
+        old="                _add(self.later, held)\n",
         new="                pass\n",
         mistake="others are evicted for what a draining runner brings back anyway (R43)",
     ),
     Mutant(
         name="returning-memory-is-forgotten",
         module=POOLS,
-        old="                _add(self.soon, runner.held())\n",
+        old="                _add(self.soon, held)\n",
         new="                pass\n",
         mistake="others are evicted for what an ending runner brings back anyway (R43)",
     ),
@@ -53,15 +53,15 @@ MUTANTS: Final = (
     Mutant(
         name="lag-ignored",
         module=MEMORY,
-        old="min(reported_free, saturating_sub(total, reserved))",
+        old="min(reported_free, total - reserved)",
         new="reported_free",
         mistake="the driver's late figures are taken for the truth, and our own loads are not seen (R37)",
     ),
     Mutant(
         name="others-ignored",
         module=MEMORY,
-        old="min(reported_free, saturating_sub(total, reserved))",
-        new="saturating_sub(total, reserved)",
+        old="min(reported_free, total - reserved)",
+        new="(total - reserved)",
         mistake="memory that other programs hold counts as free (R37)",
     ),
     Mutant(
@@ -74,8 +74,8 @@ MUTANTS: Final = (
     Mutant(
         name="overhead-ignored",
         module=MEMORY,
-        old="saturating_sub(min(reported_free, saturating_sub(total, reserved)), overhead)",
-        new="min(reported_free, saturating_sub(total, reserved))",
+        old="max(0, min(reported_free, total - reserved) - overhead)",
+        new="max(0, min(reported_free, total - reserved))",
         mistake="what a user wants to be kept free is used (G41)",
     ),
     Mutant(

@@ -200,7 +200,7 @@ MUTANTS: Final = (
     Mutant(
         name="busy-runner-taken-for-idle",
         module=EVICTION,
-        old="self._busy = {gen for gen, runner in self._runners.items() if runner.busy}",
+        old="self._busy = {gen for gen, runner in self._runners.items() if runner.leases}",
         new="self._busy = {gen for gen, runner in self._runners.items() if runner.held_slots}",
         mistake="a runner counts as idle whose requests hold no slot",
     ),

@@ -22,7 +22,7 @@ MUTANTS: Final = (
     Mutant(
         name="silent-change",
         module=SCHEDULER,
-        old="        changed.set()\n",
+        old="            self._changed.set()\n",
         new="",
         mistake="a change is not announced: whoever waits for the end of the runners sleeps until the bound",
     ),

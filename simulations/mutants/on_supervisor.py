@@ -92,8 +92,8 @@ MUTANTS: Final = (
     Mutant(
         name="expiry-before-arrivals",
         module=SUPERVISOR,
-        old="            await trio.lowlevel.checkpoint()\n            if not awaited",
-        new="            if not awaited",
+        old="            await trio.lowlevel.checkpoint()\n            if trio.current_time()",
+        new="            if trio.current_time()",
         mistake="a keep-alive that ends in the instant of a request may win (R21)",
     ),
     Mutant(
@@ -106,22 +106,22 @@ MUTANTS: Final = (
     Mutant(
         name="drain-watchdog-looks-once",
         module=SUPERVISOR,
-        old="elif not rearmed.is_set() and trio.current_time() >= max(awaited_since, self._progress_at) + limit:",
-        new="else:",
+        old="            if trio.current_time() < self._due():\n",
+        new="            if self._awaited_since == math.inf and trio.current_time() < self._due():\n",
         mistake="the same, as the deadline is not worked out again when it is reached (R81)",
     ),
     Mutant(
         name="claims-are-not-watched",
         module=SUPERVISOR,
-        old="self.record.state is State.DRAINING or self.record.claimed_by is not None",
-        new="self.record.state is State.DRAINING",
+        old="record.state is State.DRAINING or record.claimed_by is not None",
+        new="record.state is State.DRAINING",
         mistake="who waits for the requests of a hung runner waits for ever (R81, I21)",
     ),
     Mutant(
         name="drains-are-not-watched",
         module=SUPERVISOR,
-        old="self.record.state is State.DRAINING or self.record.claimed_by is not None",
-        new="self.record.claimed_by is not None",
+        old="record.state is State.DRAINING or record.claimed_by is not None",
+        new="record.claimed_by is not None",
         mistake="a drain of a hung runner lasts for ever (R81)",
     ),
     Mutant(

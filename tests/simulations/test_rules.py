@@ -50,12 +50,9 @@ def ends_keep_alive_early(patch: Patch) -> Scenario:
 
     expiry = Fleet.expire
     patch.setattr(Fleet, "expire", expire)
-    patch.setattr("trio_ollama.scheduler.supervisor.trio.move_on_at", lambda at: _early(at))
+    due = Supervisor._due
+    patch.setattr(Supervisor, "_due", lambda self: due(self) - 1)
     return Scenario(requests=(Request(),))
-
-
-def _early(at: float) -> trio.CancelScope:
-    return trio.CancelScope(deadline=at - 1 if at < 1e5 else at)
 
 
 def misses_the_end_of_keep_alive(patch: Patch) -> Scenario:

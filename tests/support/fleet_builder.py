@@ -169,6 +169,7 @@ class FleetBuilder:
     def looks(self) -> None:
         """Fresh figures come in, nothing else: one event without a change of its own."""
         self.fleet.report(self.fleet.devices, self.now, self.now)
+        self.fleet._replan()  # figures that are as before are no reason to
 
     def exits(self, runner: Runner, *, frees: bool = True) -> None:
         """The runner's process is reaped, and fresh figures come; unless it `frees`, its memory is not back yet."""

@@ -78,7 +78,9 @@ class Scheduler:
         self._unannounced: deque[Ticket] = deque()
         """Requests that wait for fresh figures before the fleet hears of them, in order of arrival."""
         self._wanted = trio.Event()
-        self._changed = trio.Event()
+        self._steps = 0
+        self._changed: trio.Event | None = None
+        """If somebody waits for the next step."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Own all runners until cancelled; every child is reaped by then."""
@@ -230,7 +232,7 @@ class Scheduler:
     async def drained(self) -> None:
         """Wait until no lease is left."""
         while any(runner.leases for runner in self.fleet.runners.values()):
-            await self._changed.wait()
+            await self._change()
 
     async def stop_all(self) -> None:
         """Stop every runner with the usual sequence and wait for it, at most grace and kill wait together."""
@@ -240,7 +242,7 @@ class Scheduler:
         with trio.move_on_after(self.limits.stop_grace + self.limits.kill_wait):
             await trio.lowlevel.checkpoint()
             while any(runner.state in ALIVE for runner in self.fleet.runners.values()):
-                await self._changed.wait()
+                await self._change()
 
     def _remember(self, event: Event) -> None:
         self._recent.append(event)
@@ -253,8 +255,16 @@ class Scheduler:
         change(self._now())
         for effect in self.fleet.take_effects():
             self._perform(effect)
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
+        self._steps += 1
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    async def _change(self) -> None:
+        """Until something may have changed."""
+        if self._changed is None:
+            self._changed = trio.Event()
+        await self._changed.wait()
 
     def _perform(self, effect: ef.Effect) -> None:
         match effect:

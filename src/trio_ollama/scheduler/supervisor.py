@@ -44,6 +44,8 @@ class Supervisor:
         self._stop = trio.Event()
         self._kill = trio.Event()
         self._rearmed = trio.Event()
+        self._asleep_until = -math.inf
+        self._awaited_since = math.inf
         self._progress_at = -math.inf
         self._free_at_start = self._free()
         self._free_at_stop: Mapping[str, int] | None = None
@@ -62,8 +64,9 @@ class Supervisor:
             self._kill.set()
 
     def rearm(self) -> None:
-        """The deadline, or the state that has one, changed."""
-        self._rearmed.set()
+        """The deadline, or the state that has one, changed. Who sleeps for less than that need not be woken."""
+        if self._due() < self._asleep_until:
+            self._rearmed.set()
 
     def progress(self) -> None:
         """A request got something from the child."""
@@ -221,27 +224,29 @@ class Supervisor:
         Both a drain and a claim are such a wait: neither may last for ever because the child hangs (R81, I21). An idle
         runner keeps its deadline when it is claimed (I15): nobody waits for requests that are not there.
         """
-        fleet, limit = self._scheduler.fleet, self._limits.drain_progress
-        awaited_since = math.inf
+        limit = self._limits.drain_progress
         while True:
-            self._rearmed = rearmed = trio.Event()
-            awaited = self.record.busy and (self.record.state is State.DRAINING or self.record.claimed_by is not None)
-            awaited_since = min(awaited_since, trio.current_time()) if awaited else math.inf
-            if awaited:
-                deadline = max(awaited_since, self._progress_at) + limit
-            elif self.record.deadline is not None:
-                deadline = self.record.deadline / 1e9
-            else:
-                deadline = math.inf
-            with trio.move_on_at(deadline):
-                await rearmed.wait()
+            self._rearmed, self._asleep_until = trio.Event(), self._due()
+            with trio.move_on_at(self._asleep_until):
+                await self._rearmed.wait()
                 continue
             # Requests of this very instant come first (R21).
             await trio.lowlevel.checkpoint()
-            if not awaited:
-                self._step(fleet.expire, self.gen)
-            elif not rearmed.is_set() and trio.current_time() >= max(awaited_since, self._progress_at) + limit:
+            if trio.current_time() < self._due():
+                continue  # it was put off in the meantime
+            if self._awaited_since == math.inf:
+                self._step(self._scheduler.fleet.expire, self.gen)
+            else:
                 self._scheduler.kill(self.gen, Because.HUNG, f"no answer from the model for {limit:g} s")
+
+    def _due(self) -> float:
+        """When to act, if nothing happens until then."""
+        record = self.record
+        if record.busy and (record.state is State.DRAINING or record.claimed_by is not None):
+            self._awaited_since = min(self._awaited_since, trio.current_time())
+            return max(self._awaited_since, self._progress_at) + self._limits.drain_progress
+        self._awaited_since = math.inf
+        return math.inf if record.deadline is None else record.deadline / 1e9
 
     async def _stop_sequence(self, process: Runner) -> None:
         """SIGTERM, G, SIGKILL, K, then give up and say so (R71). Ends early with the process."""

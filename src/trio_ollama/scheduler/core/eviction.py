@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from .lifecycle import State
+from .lifecycle import READY
 from .pools import Pools
 from .records import Runner
 from .values import FOREVER, Placement
@@ -25,8 +25,8 @@ class Candidates:
 
     def __init__(self, runners: Iterable[Runner], pools: Pools) -> None:
         self._pools = pools
-        self._runners = {runner.gen: runner for runner in runners if runner.state is State.READY}
-        self._busy = {gen for gen, runner in self._runners.items() if runner.busy}
+        self._runners = {runner.gen: runner for runner in runners if runner.state is READY}
+        self._busy = {gen for gen, runner in self._runners.items() if runner.leases}
         self._idle_count = len(self._runners) - len(self._busy)
         self._order: list[Runner] | None = None
         self._idle_bytes = dict.fromkeys(pools.now, 0)

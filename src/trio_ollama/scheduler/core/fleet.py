@@ -25,7 +25,7 @@ from .records import Lease, OomRetry, Runner, Waiter
 from .reload import difference
 from .shortcuts import arrival, departure_changes_nothing
 from .stages import stage
-from .values import FOREVER, MODELS, Demand, DeviceFacts, LaunchConfig, Placement, Policy
+from .values import FOREVER, MODELS, RAM, Demand, DeviceFacts, LaunchConfig, Placement, Policy
 
 __all__ = ["FACTS_MAX_AGE", "Fleet"]
 
@@ -68,7 +68,7 @@ class Fleet:
     @property
     def model_limit(self) -> int:
         """From the current device list, never latched (R47)."""
-        return self.policy.max_models or 3 * max(1, sum(device.gpu for device in self.devices))
+        return self.policy.max_models or 3 * max(1, len([device for device in self.devices if device.id != RAM]))
 
     def backed_off(self, key: str) -> str | None:
         return self.crashes.backed_off(key, self.now)
@@ -76,7 +76,7 @@ class Fleet:
     @property
     def waiting(self) -> int:
         """Requests without a slot, at any stage (I13)."""
-        return len(self.waiters) + sum(len(runner.slot_queue) for runner in self.runners.values())
+        return len(self.waiters) + sum([len(runner.slot_queue) for runner in self.runners.values()])
 
     def placements(self, waiter: Waiter, base: Mapping[str, int]) -> tuple[Placement, ...]:
         return self._memo.placements(waiter, self.devices, base)
@@ -334,17 +334,19 @@ class Fleet:
     def report(self, devices: Sequence[DeviceFacts], started: int, now: int) -> None:
         """Figures of a query that began at `started`; what did not answer has its last good value in it (I19, R65)."""
         self.now = now
-        self.devices = tuple(devices)
+        before, self.devices = self.devices, tuple(devices)
         if started >= self._changed_at:
             self._measured_at = now
         for device in self.devices:
-            reserved = sum(runner.holds(device.id) for runner in self.runners.values())
+            reserved = sum([runner.holds(device.id) for runner in self.runners.values()])
             if reserved <= device.total:
                 self._overbooked.discard(device.id)
             elif device.id not in self._overbooked:
                 self._overbooked.add(device.id)
                 self._publish(ev.Overbooked(now, "", device.id, reserved, device.total))
-        self._replan()
+        if self.devices != before or self._measuring:
+            # Else nobody fares differently: that figures are fresh matters to those only who wait for it.
+            self._replan()
 
     def take_effects(self) -> list[Effect]:
         effects, self._effects = self._effects, []
@@ -368,8 +370,9 @@ class Fleet:
 
     def _tidy(self) -> None:
         """Forget what only matters while somebody waits."""
-        for key in [key for key in self.oom_retries if key not in self.queues]:
-            del self.oom_retries[key]
+        if self.oom_retries:
+            for key in [key for key in self.oom_retries if key not in self.queues]:
+                del self.oom_retries[key]
         if not self.waiters:
             self.overtakers.clear()
         self._memo.forget(unless_few=bool(self.waiters))

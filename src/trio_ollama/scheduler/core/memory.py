@@ -67,7 +67,7 @@ def usable(total: int, reported_free: int, reserved: int, overhead: int = 0) -> 
     answer counts. Reservations beyond `total` leave nothing. The user's overhead comes off (a difference to upstream,
     which only logs it: G41).
     """
-    return saturating_sub(min(reported_free, saturating_sub(total, reserved)), overhead)
+    return max(0, min(reported_free, total - reserved) - overhead)
 
 
 def total_vram(devices: Sequence[DeviceFacts]) -> int:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from .decisions import Abort, Because, Claim, Decision, Drain, Grant, Refuse, StartLoad, Wait
 from .eviction import Candidates
-from .lifecycle import State
+from .lifecycle import DRAINING, LOADING, READY, RECOVERING
 from .placements import explicit_partial
 from .pools import Pools
 from .records import OomRetry, Runner, Waiter
@@ -91,9 +91,12 @@ class FleetView(Protocol):
 
 def plan(fleet: FleetView) -> tuple[Decision, ...]:
     """One pass. Grants, refusals, claims and waits need no other pass; loads, aborts and drains do."""
-    if not fleet.waiters and not any(runner.loading for runner in fleet.runners.values()):
-        return ()  # nobody to decide for, and no load to give up
-    return _Pass(fleet).run()
+    if fleet.waiters:
+        return _Pass(fleet).run()
+    for runner in fleet.runners.values():
+        if runner.state in LOADING:
+            return _Pass(fleet).run()
+    return ()  # nobody to decide for, and no load to give up
 
 
 class _Pass:
@@ -104,9 +107,9 @@ class _Pass:
         self.decisions: list[Decision] = []
         self.pools = Pools(fleet.devices, runners, fleet.model_limit)
         self.candidates = Candidates(runners, self.pools)
-        ranked = sorted(fleet.devices, key=lambda device: (device.integrated, -self.pools.now[device.id], device.id))
-        self.rank = {device.id: rank for rank, device in enumerate(ranked)}
-        self.newest = {runner.key: runner for runner in runners if runner.state is not State.RECOVERING}
+        self.free = dict(self.pools.now)
+        self.rank: dict[str, int] = {}
+        self.newest = {runner.key: runner for runner in runners if runner.state is not RECOVERING}
         self.waiting = fleet.waiting
         self.satisfied: dict[tuple[int, int], bool] = {}
         self.decided: set[int] = set()
@@ -135,10 +138,10 @@ class _Pass:
     def run(self) -> tuple[Decision, ...]:
         runners = self.fleet.runners
         for runner in runners.values():
-            if runner.loading:
+            if runner.state in LOADING:
                 self._keep_or_abort(runner)  # step A
         for runner in runners.values():
-            if runner.state is State.READY and not runner.served and not runner.leases:
+            if runner.state is READY and not runner.served and not runner.leases:
                 heir = self._first_interested(runner)  # step B, R44
                 if heir is not None:
                     self._grant(heir, runner, Because.FIRST_OF_LOAD)
@@ -192,7 +195,7 @@ class _Pass:
             error = fleet.backed_off(key)
             if error is not None:
                 return self._refuse(q, Because.CRASH_BACKOFF, error)
-        if runner is not None and runner.state is State.READY and self._joins(q, runner):  # 1
+        if runner is not None and runner.state is READY and self._joins(q, runner):  # 1
             return None
         if front is not None:  # 2
             return self._queue(q, Because.BEHIND_OWN_MODEL, by=front)
@@ -205,7 +208,7 @@ class _Pass:
         retry = fleet.oom_retries.get(key)
         if retry is not None and retry.alone:  # 5
             return self._retry_alone(q)
-        must_go = frozenset({runner.gen}) if runner is not None and runner.state is State.READY else NOTHING
+        must_go = frozenset({runner.gen}) if runner is not None and runner.state is READY else NOTHING
         return self._place(q, must_go, exit_pending=runner is not None and not must_go)
 
     def _joins(self, q: Waiter, runner: Runner) -> bool:
@@ -248,9 +251,9 @@ class _Pass:
                 self._hold(q, Because.OTHER_CONFIG_LOADING, by=gen, leaving=runner)
         elif by is not None:
             self._hold(q, Because.RUNNER_CLAIMED, by=by)
-        elif runner.state is State.DRAINING:
+        elif runner.state is DRAINING:
             self._hold(q, Because.PREDECESSOR_DRAINING, by=gen)
-        elif runner.state is State.READY and not runner.open_to(q.seq):
+        elif runner.state is READY and not runner.open_to(q.seq):
             self._hold(q, Because.PREDECESSOR_DRAINING, by=gen, leaving=runner)
         elif runner.stuck:
             self._refuse(q, Because.PREDECESSOR_STUCK, f"pid {runner.pid}")
@@ -303,11 +306,18 @@ class _Pass:
 
     def _by_rank(self, placement: Placement) -> int:
         """Single GPUs by what was free at the start of the pass, discrete ones before all others (R63)."""
-        return self.rank[placement.gpus[0]] if placement.gpus else 0
+        if not placement.gpus:
+            return 0
+        if not self.rank:
+            ranked = sorted(self.fleet.devices, key=lambda gpu: (gpu.integrated, -self.free[gpu.id], gpu.id))
+            self.rank.update((device.id, rank) for rank, device in enumerate(ranked))
+        return self.rank[placement.gpus[0]]
 
     def _likeliest(self, q: Waiter) -> Placement:
         """The first placement that what comes back anyway will suffice for; if there is none, simply the first."""
-        placements = sorted(self.fleet.placements(q, self.pools.base), key=self._by_rank)
+        placements: Sequence[Placement] = self.fleet.placements(q, self.pools.base)
+        if len(placements) > 1:
+            placements = sorted(placements, key=self._by_rank)
         return next((one for one in placements if self.pools.fits_later(one.need)), placements[0])
 
     def _start_or_take_turn(self, q: Waiter, fitting: Sequence[Placement]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from .lifecycle import State
+from .lifecycle import DRAINING, ENDING
 from .memory import saturating_sub, usable
 from .records import Runner
 from .values import MODELS, DeviceFacts
@@ -30,19 +30,20 @@ class Pools:
         reserved = dict.fromkeys(ids, 0)
         stuck = dict.fromkeys(ids, 0)
         for runner in runners:
-            _add(reserved, runner.held())
+            held = runner.held()
+            _add(reserved, held)
             if runner.stuck:
-                _add(stuck, runner.held())
-            elif runner.state in (State.STOPPING, State.RECOVERING):
-                _add(self.soon, runner.held())
-            elif runner.state is State.DRAINING:
-                _add(self.later, runner.held())
+                _add(stuck, held)
+            elif runner.state in ENDING:
+                _add(self.soon, held)
+            elif runner.state is DRAINING:
+                _add(self.later, held)
         for device in devices:
             id_ = device.id
             self.now[id_] = usable(device.total, device.reported_free, reserved[id_], device.overhead)
             # Stuck bytes are neither coming back nor there (fault a of docs/scheduler.md).
             there = min(device.total, device.reported_free + reserved[id_])
-            self.base[id_] = saturating_sub(saturating_sub(there, stuck[id_]), device.overhead)
+            self.base[id_] = max(0, there - stuck[id_] - device.overhead)
         self.now[MODELS] = saturating_sub(model_limit, reserved[MODELS])
         self._over_limit = saturating_sub(reserved[MODELS], model_limit)
         self.base[MODELS] = model_limit
@@ -102,4 +103,7 @@ class Pools:
 
 def _add(pool: dict[str, int], held: Mapping[str, int]) -> None:
     for id_, amount in held.items():
-        pool[id_] = pool.get(id_, 0) + amount
+        if id_ in pool:
+            pool[id_] += amount
+        else:
+            pool[id_] = amount

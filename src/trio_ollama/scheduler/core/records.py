@@ -99,7 +99,7 @@ class Runner:
 
     def held(self) -> Mapping[str, int]:
         """All that is reserved for this runner, by resource."""
-        if self.counted:
+        if self.state in COUNTED:
             return self.reservation
         return {} if self.state is State.GONE else {**self.reservation, MODELS: 0}
 

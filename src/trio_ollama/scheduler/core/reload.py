@@ -18,9 +18,14 @@ def difference(existing: LaunchConfig, wanted: LaunchConfig) -> str | None:
     if wanted.embeddings and not existing.embeddings:
         return "embeddings"  # the other way round a runner serves both
     # Fixed at launch, and upstream compares all but the draft (**DIFF**, G22).
-    for name in ("context_shift", "adapters", "projectors", "draft"):
-        if getattr(existing, name) != getattr(wanted, name):
-            return name
+    if existing.context_shift != wanted.context_shift:
+        return "context_shift"
+    if existing.adapters != wanted.adapters:
+        return "adapters"
+    if existing.projectors != wanted.projectors:
+        return "projectors"
+    if existing.draft != wanted.draft:
+        return "draft"
     if wanted.chat_template and existing.chat_template != wanted.chat_template:
         # Another name for the same weights may bring its own template (G22); who needs none takes any.
         return "chat_template"
@@ -32,9 +37,12 @@ def difference(existing: LaunchConfig, wanted: LaunchConfig) -> str | None:
         return "num_gpu"
     if not _same_mapping(existing, wanted):
         return "use_mmap"
-    for name in ("main_gpu", "num_thread", "draft_num_predict"):
-        if getattr(existing, name) != getattr(wanted, name):
-            return name
+    if existing.main_gpu != wanted.main_gpu:
+        return "main_gpu"
+    if existing.num_thread != wanted.num_thread:
+        return "num_thread"
+    if existing.draft_num_predict != wanted.draft_num_predict:
+        return "draft_num_predict"
     return None
 
 
