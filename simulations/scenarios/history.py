@@ -121,7 +121,7 @@ class History(trio.abc.Instrument):
             if script.tokens and script.demand.slot and not client.streaming.is_set():
                 return Stage.PROMPT
             waits = ours is not None and any(
-                runner.leases[seq].demand is script.demand
+                runner.leases[seq].demand.options is script.demand.options
                 for runner in ours.fleet.runners.values()
                 for seq in runner.slot_queue
             )
@@ -214,7 +214,7 @@ def _stage_inside(scheduler: Scheduler, client: Client) -> Stage:
     """Of a client without a lease."""
     demand = client.script.demand
     for seq, ticket in scheduler._tickets.items():
-        if ticket.demand is demand:
+        if ticket.demand.options is demand.options:
             waiter = scheduler.fleet.waiters.get(seq)
             if waiter is not None:
                 return STAGES[stage(waiter)]

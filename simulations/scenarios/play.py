@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import trio
 import trio.abc
@@ -22,7 +22,7 @@ from simulations.world.hardware import GIB, SimulatedHardware
 from simulations.world.loop import sleep, sleep_until
 from simulations.world.system import OURS, System
 from simulations.world.world import EFFECTIVELY_FOR_EVER, World, running
-from trio_ollama.scheduler.core.values import FOREVER
+from trio_ollama.scheduler.core.values import FOREVER, Demand, LoadOptions
 
 from .overheard import leaves, overheard
 from .run import Run
@@ -116,9 +116,8 @@ async def _play(world: World, scenario: Scenario, run: Run) -> None:
     _heal(world, scenario)
     with trio.move_on_after(patience(scenario)):
         await trio.lowlevel.checkpoint()
-        for client in world.clients:
-            if not client.ended.is_set():
-                await client.ended.wait()
+        if world.clients:
+            await world.nobody.wait()
     for client in world.clients:
         if not client.ended.is_set():
             run.broken.append(f"I21: {client.name} ({client.script.demand.model.name}) waits for ever")
@@ -137,14 +136,16 @@ async def _play(world: World, scenario: Scenario, run: Run) -> None:
 
 
 def _client(world: World, name: str, request: Request) -> Client:
-    options = {key: value for key in ("num_ctx", "num_gpu") if (value := getattr(request, key)) is not None}
-    demand = world.demand(request.model, slot=request.slot, **options)
-    demand = replace(demand, options=replace(demand.options, **request.options))
-    if request.keep_alive is not None:
-        keep = FOREVER if request.keep_alive < 0 else round(request.keep_alive * 1e9)
-        demand = replace(demand, keep_alive=keep)
+    options: dict[str, Any] = {}
+    if request.num_ctx is not None:
+        options |= {"num_ctx": request.num_ctx, "num_ctx_auto": False}
+    if request.num_gpu is not None:
+        options["num_gpu"] = request.num_gpu
+    keep = request.keep_alive
+    if keep is not None:
+        keep = FOREVER if keep < 0 else round(keep * 1e9)
     script = Script(
-        demand=demand,
+        demand=Demand(world.model(request.model), LoadOptions(**{**options, **request.options}), keep, request.slot),
         arrives=request.at,
         leaves=math.inf if request.leaves is None else request.leaves,
         late=request.late,
@@ -293,16 +294,16 @@ class _Watch:
         run.steps += 1
         if world is None or run.broken:
             return
-        changed = world.scheduler._changed
-        if changed is not self._seen:
-            self._seen = changed
+        steps = world.scheduler._steps
+        if steps != self._seen:
+            self._seen = steps
             self._judge(world, world.rules.changed if world.rules is not None else None)
 
-    def at_rest(self) -> None:
-        """Nothing can happen any more at this instant."""
+    def at_rest(self, now: float, then: float) -> None:
+        """Nothing can happen any more before that instant."""
         world = self._world
         if world is not None and world.rules is not None and not self._run.broken:
-            self._judge(world, world.rules.quiet)
+            self._judge(world, partial(world.rules.quiet, now, then))
 
     def _judge(self, world: World, rules: Callable[[], None] | None) -> None:
         """A rule that fails itself is a broken one; the event loop is no place for exceptions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -23,7 +24,7 @@ class Run:
     system: str
     broken: list[str] = field(default_factory=list)
     """Rules that did not hold, in words: the name of the rule first. The first one is the first that was seen."""
-    trace: list[str] = field(default_factory=list)
+    trace: Sequence[str] = ()
     """Everything that happened, line by line, each with its instant."""
     events: list[Event] = field(default_factory=list)
     clients: list[Client] = field(default_factory=list)

@@ -61,7 +61,7 @@ class Client:
         self.granted = trio.Event()
         self.streaming = trio.Event()
         self.ended = trio.Event()
-        self._finish = trio.Event()
+        self._finish: trio.Event | None = trio.Event() if script.holds else None
 
     async def leave_late(self) -> None:
         await sleep_until(self.script.leaves)
@@ -75,7 +75,8 @@ class Client:
 
     def finish(self) -> None:
         """A client that holds its lease lets go of it."""
-        self._finish.set()
+        if self._finish is not None:
+            self._finish.set()
 
     async def run(self, scheduler: Scheduler) -> None:
         try:
@@ -109,15 +110,17 @@ class Client:
                 self.got += 1
             if script.hold:
                 await sleep(script.hold)
-            if script.holds:
+            if self._finish is not None:
                 await self._finish.wait()
         finally:
             lease.release()
 
     async def _generate(self, lease: Lease) -> None:
         async with lease.stream("/completion", {"prompt": "w", "n_predict": self.script.tokens}) as call:
-            while events := await call.receive():
+            over = False
+            while not over and (events := await call.receive()):
                 self.streaming.set()
-                self.got += sum(not event.get("stop", True) for event in events)
+                over = events[-1].get("stop", False)
+                self.got += sum([not event.get("stop", True) for event in events])
                 if self.script.pause:
                     await sleep(self.script.pause)

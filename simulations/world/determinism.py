@@ -53,7 +53,7 @@ def run(
     seed: int,
     order: Order | None = None,
     instruments: Sequence[trio.abc.Instrument] = (),
-    at_rest: Callable[[], None] = lambda: None,
+    at_rest: Callable[[float, float], None] = lambda now, then: None,
     after_step: Callable[[], None] | None = None,
 ) -> Result:
     """Run `main` on a clock that jumps whenever all tasks are blocked, in the interleaving of `seed`.

@@ -29,17 +29,16 @@ class JumpingClock(trio.abc.Clock):
     def deadline_to_sleep_time(self, deadline: float) -> float:
         raise AssertionError("nobody sleeps here")
 
-    def jump(self, deadline: float) -> bool:
-        """To the next alarm, or to `deadline` if that is earlier; alarms then ring. False: there is neither."""
-        alarms = self._alarms
-        if alarms:
-            deadline = min(deadline, alarms[0][0])
-        if deadline == math.inf:
-            return False
-        self.now = deadline
-        while alarms and alarms[0][0] <= deadline:
+    @property
+    def next_alarm(self) -> float:
+        """Infinite, if there is none."""
+        return self._alarms[0][0] if self._alarms else math.inf
+
+    def jump(self, to: float) -> None:
+        """Let time pass, at most until the next alarm, which rings."""
+        self.now, alarms = to, self._alarms
+        while alarms and alarms[0][0] <= to:
             heappop(alarms)[2].ring()
-        return True
 
     def set_alarm(self, at: float, alarm: _Alarm) -> None:
         self._number += 1
@@ -87,17 +86,20 @@ class Nap:
             self._event.set()
 
     async def sleep(self, seconds: float) -> None:
-        if seconds <= 0:
-            return await trio.lowlevel.checkpoint()
+        await self.sleep_until(trio.current_time() + seconds)
+
+    async def sleep_until(self, at: float) -> None:
         clock = _clock()
+        if at <= clock.current_time():
+            return await trio.lowlevel.checkpoint()
         if not isinstance(clock, JumpingClock):
             self._event = trio.Event()
-            with trio.move_on_after(seconds):
+            with trio.move_on_at(at):
                 await self._event.wait()
             return None
         self._alarm = _Alarm()
-        if seconds < math.inf:
-            clock.set_alarm(clock.current_time() + seconds, self._alarm)
+        if at < math.inf:
+            clock.set_alarm(at, self._alarm)
         try:
             await self._alarm.wait()
         finally:

@@ -6,7 +6,7 @@ state a runner had. Each is judged where it can break: at an event, after a step
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,11 +18,11 @@ from trio_ollama.scheduler.core.lifecycle import State
 from trio_ollama.scheduler.core.plan import plan
 from trio_ollama.scheduler.core.records import Runner
 from trio_ollama.scheduler.core.reload import difference
-from trio_ollama.scheduler.core.values import FOREVER, LaunchConfig, LoadOptions
+from trio_ollama.scheduler.core.values import FOREVER, DeviceFacts, LaunchConfig, LoadOptions
 from trio_ollama.scheduler.tickets import Ticket
 
 from .clients import Client
-from .invariants import violations
+from .invariants import overbooked, violations
 
 if TYPE_CHECKING:
     from .world import World
@@ -31,6 +31,8 @@ __all__ = ["Rules", "serves"]
 
 OURS_TO_END: Final = (Because.EVICTED_FOR, Because.RELOAD_FOR)
 BUSY: Final = -1
+BLINK: Final = 200_000_000
+"""Nanoseconds."""
 
 
 def serves(has: LaunchConfig, wants: LoadOptions) -> bool:
@@ -64,7 +66,13 @@ class Rules:
         """Requests that had to wait."""
         self._reduced: dict[str, int] = {}
         """The smallest context that a model was to be tried with after it had run out of memory."""
-        self._planned: object = None
+        self._devices: Sequence[DeviceFacts] = ()
+        self._loads = 0
+        """As they were after the last step."""
+        self._seen = 0
+        """The scheduler's last step that was seen at rest, when, and whether what it left has been judged."""
+        self._seen_at = 0
+        self._planned = True
         self._line: list[Ticket] = []
         """Requests that waited for figures when it was last looked."""
         self._processes = 0
@@ -128,8 +136,9 @@ class Rules:
         if all(process.pid != runner.pid for process in world.factory.alive):
             yield f"I02: {what}, whose process {runner.pid} is gone"
         wants = demand.options
-        if wants.num_ctx_auto:  # reduced for those who waited when a load had run out of memory (R49)
-            wants = replace(wants, num_ctx=min(wants.num_ctx, self._reduced.get(demand.model.name, wants.num_ctx)))
+        reduced = self._reduced.get(demand.model.name, wants.num_ctx)
+        if wants.num_ctx_auto and wants.num_ctx > reduced:
+            wants = replace(wants, num_ctx=reduced)  # for those who waited when a load had run out of memory (R49)
         if runner.key != demand.model.key or not serves(runner.config, wants):
             yield f"I02: {what}, which is not what it asked for"
         if not runner.open_to(grant.seq):
@@ -199,7 +208,11 @@ class Rules:
     def changed(self) -> None:
         """After a step of a task that changed the scheduler's state."""
         world = self._world
+        fleet = world.scheduler.fleet
         self.broken += violations(world.scheduler, world.factory)
+        if fleet.devices is not self._devices or fleet._last_gen > self._loads:
+            self._devices, self._loads = fleet.devices, fleet._last_gen
+            self.broken += overbooked(fleet)
         self.broken += self._after_step()
 
     def _after_step(self) -> Iterator[str]:
@@ -208,12 +221,13 @@ class Rules:
         leases = 0
         for gen, runner in fleet.runners.items():
             leases += len(runner.leases)
-            rank = ORDER[runner.state]
-            if rank < self._rank.get(gen, 0):
-                yield f"I16: generation {gen} went back to {runner.state}"
-            if rank == ORDER[State.RECOVERING] > self._rank.get(gen, 0):
-                self._last_exit = scheduler._now()
-            self._rank[gen] = rank
+            rank, before = ORDER[runner.state], self._rank.get(gen, -1)
+            if rank != before:
+                if rank < before:
+                    yield f"I16: generation {gen} went back to {runner.state}"
+                if runner.state is State.RECOVERING:
+                    self._last_exit = scheduler._now()
+                self._rank[gen] = rank
             if runner.claimed_by is not None:
                 if runner.claimed_by not in fleet.waiters or gen not in fleet.waiters[runner.claimed_by].claim:
                     yield f"I10: generation {gen} is claimed by {runner.claimed_by}, who does not want it"
@@ -221,20 +235,23 @@ class Rules:
                     self._claimed[gen] = runner.claimed_by, fleet._last_seq
             elif gen in self._claimed:
                 del self._claimed[gen]
-            if runner.state is State.READY:
+            if runner.state is State.READY and runner.key in fleet.queues:
                 yield from self._nobody_is_kept_from(runner)
-        known = sum(ticket.error is None for ticket in scheduler._tickets.values())
+        known = sum([ticket.error is None for ticket in scheduler._tickets.values()])
         if known != leases + len(fleet.waiters):
             yield f"I03: {leases} leases and {len(fleet.waiters)} waiters, but {known} requests"
-        yield from self._line_is_kept()
-        for process in self._world.factory.spawned[self._processes :]:
-            for runner in fleet.runners.values():
-                if runner.pid == process.pid and runner.state is State.STOPPING:
-                    yield f"R03: process {process.pid} is started for a load that was given up before"
-        self._processes = len(self._world.factory.spawned)
+        if self._line or scheduler._unannounced:
+            yield from self._line_is_kept()
+        spawned = self._world.factory.spawned
+        if len(spawned) > self._processes:
+            for process in spawned[self._processes :]:
+                for runner in fleet.runners.values():
+                    if runner.pid == process.pid and runner.state is State.STOPPING:
+                        yield f"R03: process {process.pid} is started for a load that was given up before"
+            self._processes = len(spawned)
 
     def _nobody_is_kept_from(self, runner: Runner) -> Iterator[str]:
-        for seq, waiter in self._world.scheduler.fleet.queues.get(runner.key, {}).items():
+        for seq, waiter in self._world.scheduler.fleet.queues[runner.key].items():
             closed = runner.claimed_by is not None and runner.claimed_by < seq
             if not closed and runner.open_to(seq) and difference(runner.config, waiter.wanted) is None:
                 yield f"I22: request {seq} waits although generation {runner.gen} is open to it"
@@ -248,30 +265,31 @@ class Rules:
 
     # -- when nothing can run any more ------------------------------------------------------------------------------
 
-    def quiet(self) -> None:
-        """Before the clock goes on, or the world ends."""
+    def quiet(self, now: float, then: float) -> None:
+        """Before the clock goes on to the instant `then`, or the world ends."""
         world = self._world
         self._line = list(world.scheduler._unannounced)
         if world.scheduler._nursery is not None and not world.scheduler.fleet.closing:
-            self.broken += self._at_rest()
+            self.broken += self._at_rest(round(now * 1e9), then * 1e9)
 
-    def _at_rest(self) -> Iterator[str]:
+    def _at_rest(self, now: int, then: float) -> Iterator[str]:
         world = self._world
         scheduler, fleet = world.scheduler, world.scheduler.fleet
-        now = scheduler._now()
-        for gen, since in self._idle_since.items():
-            runner = fleet.runners.get(gen)
-            if runner is not None and runner.state is State.READY and since != BUSY and not runner.leases:
-                keep = self._keep_alive[gen]
-                if keep != FOREVER and now > since + keep:
+        for gen, runner in fleet.runners.items():
+            if runner.state is State.READY and not runner.leases:
+                since, keep = self._idle_since[gen], self._keep_alive[gen]
+                if since != BUSY and keep != FOREVER and now > since + keep:
                     yield f"I15: generation {gen} outlives its keep-alive"
-        if scheduler._changed is not self._planned:
-            self._planned = scheduler._changed
+        if scheduler._steps != self._seen:
+            self._seen, self._seen_at, self._planned = scheduler._steps, now, False
+        # What lasts no longer than a blink costs nobody anything, and is most of what there is to be judged.
+        if not self._planned and then > self._seen_at + BLINK:
+            self._planned = True
             fleet.now = now
             more = plan(fleet)
             if more:
                 yield f"I11: somebody sleeps although the planner would still decide {more}"
-            alive = {process.pid for process in world.factory.alive}
+            alive = [process.pid for process in world.factory.alive]
             for view in scheduler.snapshot():
                 if view.pid not in alive:
                     yield f"I20: {view.name} is shown although its process is gone"
@@ -285,17 +303,23 @@ class Rules:
 
     def ended(self, client: Client) -> None:
         """In the step in which its request ended: it holds nothing any more (I10)."""
-        scheduler, demand = self._world.scheduler, client.script.demand
+        scheduler = self._world.scheduler
+        # Its options are its own; the rest of its demand may have been replaced by what was learnt of the model.
+        options = client.script.demand.options
         held: list[str] = []
-        if any(ticket.demand is demand for ticket in scheduler._tickets.values()):
-            held.append("a ticket")
-        if any(ticket.demand is demand for ticket in scheduler._unannounced):
-            held.append("a place in line for figures")
-        if any(waiter.demand is demand for waiter in scheduler.fleet.waiters.values()):
-            held.append("a place in the queue")
+        for ticket in scheduler._tickets.values():
+            if ticket.demand.options is options:
+                held.append("a ticket")
+        for ticket in scheduler._unannounced:
+            if ticket.demand.options is options:
+                held.append("a place in line for figures")
+        for waiter in scheduler.fleet.waiters.values():
+            if waiter.demand.options is options:
+                held.append("a place in the queue")
         for runner in scheduler.fleet.runners.values():
-            if any(lease.demand is demand for lease in runner.leases.values()):
-                held.append(f"a lease on generation {runner.gen}")
+            for lease in runner.leases.values():
+                if lease.demand.options is options:
+                    held.append(f"a lease on generation {runner.gen}")
         if held:
             self.broken.append(f"I10: {client.name} has ended and still holds {', '.join(held)}")
         self._goes_at_once(client)

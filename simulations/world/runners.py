@@ -60,6 +60,7 @@ class SimulatedRunnerFactory:
         self._next: dict[str, list[Behaviour]] = {}
         self.spawned: list[SimulatedRunner] = []
         """Every process there ever was, in order."""
+        self._alive: list[SimulatedRunner] = []
         self.injected: Counter[str] = Counter()
         """How often processes were to behave otherwise than usual, by field of `Behaviour`."""
 
@@ -77,7 +78,8 @@ class SimulatedRunnerFactory:
 
     @property
     def alive(self) -> list[SimulatedRunner]:
-        return [runner for runner in self.spawned if runner.exited is None]
+        self._alive = [runner for runner in self._alive if runner.exited is None]
+        return self._alive
 
     def describe(self) -> str:
         return "simulated"
@@ -94,6 +96,7 @@ class SimulatedRunnerFactory:
         pid = 1000 + len(self.spawned)
         runner = self._process(pid, spec, behaviour)
         self.spawned.append(runner)
+        self._alive.append(runner)
         self._note(f"process {pid} starts: {spec.model}")
         return runner
 
@@ -134,7 +137,8 @@ class SimulatedRunner:
         self._allocated = False
         self._exit: Exit | None = None
         self._ends_at, self._end_code = math.inf, 0
-        self._end_changed = trio.Event()
+        self._watchers: dict[Nap, None] = {}
+        """Of those that wait for its end."""
         self._loaded = trio.Event()
         self._refused = False
         self._news = trio.Event()
@@ -142,8 +146,6 @@ class SimulatedRunner:
         self.waiting: dict[SimulatedCall, None] = {}
         """Calls that wait for an answer."""
         self._nursery: trio.Nursery | None = None
-        self._watched = 0
-        """How many wait for its end."""
         self.watched_in_vain = False
         """It ended only after everybody had given up waiting for that."""
         self._tokens = 0
@@ -201,9 +203,12 @@ class SimulatedRunner:
             await sleep(self.behaviour.load_time)
             raise self.behaviour.ready_raises
         stalls = self.behaviour.stalls_loading
-        with trio.move_on_after(math.inf if stalls is None else stalls * self.behaviour.load_time + stall) as patience:
+        if stalls is None:
             await self._news.wait()
-        if patience.cancelled_caught:
+        else:
+            with trio.move_on_after(stalls * self.behaviour.load_time + stall):
+                await self._news.wait()
+        if not self._news.is_set():
             raise LoadStalledError("timed out waiting for llama-server to start")
         if self._exit is not None:
             text = f"llama-server process has terminated: {self._exit.describe()}"
@@ -253,7 +258,7 @@ class SimulatedRunner:
         self.behaviour = replace(self.behaviour, term_time=usual.term_time, kill_time=usual.kill_time)
         if any(name == "KILL" for _, name in self.signals):
             self._end(-signal.SIGKILL, 0)
-            if not self._watched:
+            if not self._watchers:
                 self.watched_in_vain = True
                 self._die()
 
@@ -267,19 +272,19 @@ class SimulatedRunner:
         at = trio.current_time() + delay
         if at < self._ends_at:
             self._ends_at, self._end_code = at, code
-            self._end_changed.set()
+            for nap in self._watchers:
+                nap.end()
 
     async def _reaped(self) -> None:
-        self._watched += 1
+        nap = Nap()
+        self._watchers[nap] = None
         try:
             while self._exit is None:
-                self._end_changed = changed = trio.Event()
-                with trio.move_on_at(self._ends_at):
-                    await changed.wait()
-                    continue
-                self._die()
+                await nap.sleep_until(self._ends_at)
+                if trio.current_time() >= self._ends_at and not self.gone.is_set():
+                    self._die()
         finally:
-            self._watched -= 1
+            del self._watchers[nap]
 
     def _die(self) -> None:
         lines = self.behaviour.exit_lines if self._end_code > 0 else ()
@@ -340,6 +345,11 @@ class SimulatedRunner:
     def occupy(self, call: SimulatedCall) -> None:
         self.unsettled.append(call)
         self.most_at_once = max(self.most_at_once, len(self.unsettled))
+
+    @property
+    def ending(self) -> bool:
+        """It will be gone by the end of this instant."""
+        return self._ends_at <= trio.current_time()
 
     def settle_later(self, call: SimulatedCall) -> None:
         """The child notices that a call was closed early; nobody hears of it once nobody watches the child."""
@@ -454,13 +464,18 @@ class SimulatedCall:
             self._prompt_done = True
             await self._wait(0, BROKEN_OFF)
             return [{"prompt_progress": {"total": self._prompt, "processed": self._prompt}}]
-        await self._wait(runner.behaviour.token_time, BROKEN_OFF)
+        # The last token comes together with the end: as long after the one before as if they came one by one.
+        last = self._given + 1 == self._left
+        await self._wait(runner.behaviour.token_time * (2 if last else 1), BROKEN_OFF)
+        events: list[dict[str, Any]] = []
         if self._given < self._left:
             self._given += 1
+            events.append({"content": f"t{self._given} ", "stop": False})
             runner.count_token()
-            return [{"content": f"t{self._given} ", "stop": False}]
-        self._finish()
-        return [{"content": "", "stop": True, "timings": {"predicted_n": self._given}}]
+        if self._given == self._left and not runner.ending:
+            self._finish()
+            events.append({"content": "", "stop": True, "timings": {"predicted_n": self._given}})
+        return events
 
     def _answer(self) -> dict[str, Any]:
         if self._path == "/tokenize":

@@ -8,7 +8,7 @@ from typing import Any
 
 from trio_ollama.scheduler import Scheduler
 
-from .invariants import leftovers, violations
+from .invariants import leftovers, overbooked, violations
 from .rules import Rules
 from .runners import SimulatedRunnerFactory
 
@@ -34,4 +34,9 @@ class System:
     """The whole server vanishes, with tasks of it that cannot be cancelled."""
 
 
-OURS = System("ours", Scheduler, violations, leftovers, Rules)
+def _violations(scheduler: Scheduler, factory: SimulatedRunnerFactory) -> Iterator[str]:
+    yield from violations(scheduler, factory)
+    yield from overbooked(scheduler.fleet)
+
+
+OURS = System("ours", Scheduler, _violations, leftovers, Rules)

@@ -10,6 +10,7 @@ Names of trio that are used here are private; `determinism.self_test` notices wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from random import Random
 from typing import Any
@@ -27,8 +28,8 @@ __all__ = ["Turns"]
 class Turns:
     """`run` stands in for `trio._core._run.unrolled_run`, once.
 
-    `at_rest` is called before each jump of the clock, when nothing will happen any more at an instant; `after_step`
-    after each step of a task. Both raise nothing.
+    `at_rest` is called before each jump of the clock, with the instants before and after it: nothing will happen in
+    between. `after_step` is called after each step of a task. Both raise nothing.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Turns:
         random: Random,
         clock: JumpingClock,
         *,
-        at_rest: Callable[[], None],
+        at_rest: Callable[[float, float], None],
         after_step: Callable[[], None] | None,
     ) -> None:
         self._context = scheduling.GLOBAL_RUN_CONTEXT
@@ -95,8 +96,11 @@ class Turns:
         waiting = runner.waiting_for_idle
         deadline = runner.deadlines.next_deadline()
         if not waiting and deadline > self._clock.now:
-            self._at_rest()
-            if not self._clock.jump(deadline):
+            deadline = min(deadline, self._clock.next_alarm)
+            self._at_rest(self._clock.now, deadline)
+            if deadline < math.inf:
+                self._clock.jump(deadline)
+            else:
                 self.guard.everybody_waits()
         while waiting:
             key, task = waiting.popitem(0)

@@ -21,6 +21,7 @@ from .hardware import GIB, SimulatedHardware
 from .rules import Rules
 from .runners import SimulatedRunner, SimulatedRunnerFactory
 from .system import OURS, System
+from .trace import Trace
 
 __all__ = ["EFFECTIVELY_FOR_EVER", "GIB", "GPU", "World", "open_world", "running"]
 
@@ -52,8 +53,8 @@ class World:
         """Bytes by model name."""
         self.events: list[Event] = []
         self.clients: list[Client] = []
-        self.trace: list[str] = []
-        """Everything that happened, line by line."""
+        self.trace = Trace()
+        self._models: dict[str, ModelFacts] = {}
         self.factory = SimulatedRunnerFactory(hardware, self._footprint, usual, note=self.note)
         self.scheduler: Scheduler = system.make(
             hardware=hardware,
@@ -67,15 +68,19 @@ class World:
         """Judge what happens, if somebody wants that."""
         self._nursery: trio.Nursery | None = None
         self.scheduler_scope = trio.CancelScope()
+        self._there = 0
+        """Clients that have not ended."""
+        self.nobody = trio.Event()
+        """The last client has ended, and no other one had come."""
         self.closed_at: float | None = None
 
     def note(self, text: str) -> None:
         """A line of the trace."""
-        self.trace.append(f"{trio.current_time():10.3f} {text}")
+        self.trace.add(trio.current_time(), text)
 
     def _happened(self, event: Event) -> None:
         self.events.append(event)
-        self.note(event.text())
+        self.trace.add(event.at / 1e9, event)
         if self.rules is not None:
             self.rules.happened(event)
 
@@ -86,13 +91,19 @@ class World:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
+    def model(self, name: str) -> ModelFacts:
+        facts = self._models.get(name)
+        if facts is None:
+            size = self.sizes.get(name, SIZE)
+            facts = self._models[name] = ModelFacts(key=name, name=name, path=name, file_size=size, layers=32)
+        return facts
+
     def demand(self, model: str, *, keep_alive: float | None = None, slot: bool = True, **options: Any) -> Demand:
         """A demand for a model; `keep_alive` in seconds, `options` of `LoadOptions`."""
-        facts = ModelFacts(key=model, name=model, path=model, file_size=self.sizes.get(model, SIZE), layers=32)
         if "num_ctx" in options:
             options["num_ctx_auto"] = False
-        wanted = Demand(facts, replace(LoadOptions(), **options), slot=slot)
-        return wanted if keep_alive is None else replace(wanted, keep_alive=round(keep_alive * 1e9))
+        keep = None if keep_alive is None else round(keep_alive * 1e9)
+        return Demand(self.model(model), LoadOptions(**options), keep, slot)
 
     def client(self, model: str, script: Script | None = None, **changes: Any) -> Client:
         """A new client, on its way. `changes`: fields of `Script`, and arguments of `demand`."""
@@ -105,6 +116,7 @@ class World:
     def admit(self, client: Client) -> None:
         """A client, on its way."""
         self.clients.append(client)
+        self._there += 1
         assert self._nursery is not None
         self._nursery.start_soon(self._play, client, name=client.name)
         if client.script.late:
@@ -116,6 +128,9 @@ class World:
         self.note(f"{client.name} ({client.script.demand.model.name}) {client.outcome}, {client.got} received{why}")
         if self.rules is not None:
             self.rules.ended(client)
+        self._there -= 1
+        if not self._there:
+            self.nobody.set()
 
     # -- looking at it --------------------------------------------------------------------------------------------
 
