@@ -255,7 +255,7 @@ _SOME = "sha256:" + "1" * 64
         ({"source": "base:x", "adapters": {"a": _SOME, "b": _SOME}}, 400, "only one adapter is currently supported"),
         ({"source": "absent"}, 404, 'model "absent" not found, try pulling it first'),
         ({"source": "a b"}, 400, "invalid model name"),
-        ({"source": "base:x", "quantize": "Q4_0"}, 400, "quantizing is not supported yet"),
+        ({"source": "base:x", "quantize": "Q4_0"}, 400, "quantization is only supported for F16, BF16 and F32 models"),
         ({"source": "base:x", "draft_quantize": "Q4_0"}, 400, "--draft-quantize requires a DRAFT model"),
         ({"source": "base:x", "remote_host": "h"}, 400, "remote models are not supported"),
         ({"source": "base:x", "draft_files": {"a": "MODEL", "b": "MODEL"}}, 400, "only one draft is supported"),

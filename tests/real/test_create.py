@@ -100,6 +100,20 @@ def test_from_a_split_model_with_an_adapter(
     assert tuned.message.content != plain
 
 
+@pytest.mark.parametrize("kind", ["q8_0", "q4_K_M"])
+def test_quantized(kind: str, start_daemon: StartDaemon, ollama_client: Client) -> None:
+    """llama.cpp takes what was written."""
+    client = ollama_client(start_daemon())
+    told = list(client.create("small", from_="tiny", quantize=kind, stream=True))
+    step = next(step for step in told if (step.status or "").startswith("quantizing"))
+    assert (step.status, step.digest) == (f"quantizing F32 model to {kind.upper()}", "0" * 19)
+    assert told[-1].status == "success"
+    details = client.show("small").details
+    assert details is not None
+    assert details.quantization_level == kind.upper()
+    assert client.chat("small", QUESTION, options=FIXED).eval_count == 12
+
+
 def test_from_a_model(start_daemon: StartDaemon, ollama_client: Client, store: Path) -> None:
     client = ollama_client(start_daemon())
     assert client.create("parent", from_="tiny", system="w7", parameters=FIXED).status == "success"

@@ -23,6 +23,8 @@ from .model import Model
 from .names import ModelName
 from .parameters import check_parameters
 from .parts import Part, check_paths, read_parts
+from .quantization import mixture, source_type
+from .quantize import check_library, quantize
 from .store import Store
 
 __all__ = ["SUCCESS", "CreateRequest", "Progress", "create"]
@@ -70,11 +72,8 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True, rename={"source":
         return tuple(text for text in texts if text)
 
 
-_REFUSED: Final = {
-    "quantize": "quantizing is not supported yet: create from a file that is quantized already",
-    "draft_quantize": "quantizing is not supported yet: create from a file that is quantized already",
-    "remote_host": "remote models are not supported",
-}
+_NO_DIGEST: Final = "0000000000000000000"
+"""Of what is only in the making; clients tell bars apart by it."""
 
 _BUILT_IN: Final = {
     "gemma4": "gemma4",
@@ -104,15 +103,25 @@ def create(store: Store, request: CreateRequest, *, prune: bool = True) -> Gener
         raise CreateError("a model file cannot be combined with 'from'")
     # The last that can be wrong: a parent that is not there may be had.
     parent = _parent(store, request.source) if request.source else None
+    if parent is not None and request.quantize:
+        parts = (_inherited_weights(parent), *parts)
+    wanted = {media.MODEL: request.quantize, media.DRAFT: request.draft_quantize}
+    for part in parts:
+        if wanted.get(part.media_type):
+            _floats(part)
 
     for part in parts:
         for _ in part.pieces or (part.digest,):
             yield Progress("parsing GGUF")
-    if weights:
+    if weights and not request.quantize:
         yield Progress("validating GGUF model")
     whole = []
     for part in parts:
-        whole.append((yield from _merged(store, part)) if part.pieces else part)
+        if part.pieces:
+            part = yield from _merged(store, part)
+        if kind := wanted.get(part.media_type):
+            part = yield from _quantized(store, part, kind)
+        whole.append(part)
     maker = _Maker(store, _inherited(parent, whole))
     for part in whole:
         maker.add_file(part)
@@ -134,6 +143,29 @@ def _merged(store: Store, part: Part) -> Generator[Progress, None, Part]:
     return Part(part.media_type, digest, read_metadata(store.blobs.path(digest)))
 
 
+def _quantized(store: Store, part: Part, kind: str) -> Generator[Progress, None, Part]:
+    """The part with smaller types, as a blob of its own."""
+    to = mixture(kind)
+    status = f"quantizing {_floats(part)} model to {to.name}"
+    with store.blobs.writer() as writer:
+        for done, total in quantize(store.blobs.path(part.digest), to, writer):
+            yield Progress(status, digest=_NO_DIGEST, total=total, completed=done)
+        digest = writer.commit()
+    yield Progress("verifying conversion")
+    return Part(part.media_type, digest, read_metadata(store.blobs.path(digest)))
+
+
+def _floats(part: Part) -> str:
+    """What it can be quantized from. Raises CreateError."""
+    return source_type([tensor.type for tensor in part.metadata.tensors], part.metadata.file_type)
+
+
+def _inherited_weights(parent: Model) -> Part:
+    if parent.weights_path is None or parent.weights_digest is None:
+        raise CreateError(f"'{parent.name.short}' has no weights that could be quantized")
+    return Part(media.MODEL, parent.weights_digest, read_metadata(parent.weights_path))
+
+
 def _check(request: CreateRequest) -> ModelName:
     """What can be refused by looking at the request alone."""
     name = ModelName.parse(request.model.strip())
@@ -141,9 +173,11 @@ def _check(request: CreateRequest) -> ModelName:
         check_paths(files or {})
     if request.draft_quantize and not request.draft_files:
         raise CreateError("--draft-quantize requires a DRAFT model")
-    for field, text in _REFUSED.items():
-        if getattr(request, field):
-            raise CreateError(text)
+    if request.remote_host:
+        raise CreateError("remote models are not supported")
+    for kind in filter(None, (request.quantize, request.draft_quantize)):
+        mixture(kind)
+        check_library()
     if not request.source and request.files is None:
         raise CreateError("neither 'from' or 'files' was specified")
     if not request.source and not request.files:
@@ -169,7 +203,7 @@ def _inherited(parent: Model | None, parts: list[Part]) -> list[Layer]:
     """The parent's layers, save those of which the runner takes one only and there is a new one."""
     if parent is None:
         return []
-    replaced = {part.media_type for part in parts} & {media.PROJECTOR, media.DRAFT}
+    replaced = {part.media_type for part in parts} & {media.MODEL, media.PROJECTOR, media.DRAFT}
     source = parent.name.short
     return [
         msgspec.structs.replace(layer, source=source)
@@ -222,6 +256,8 @@ def _config(request: CreateRequest, parent: Model | None, parts: list[Part]) -> 
     """The config: the parent's, or what the model file says; families of all files are noted."""
     config = parent.config if parent is not None else _described(parts)
     own = {name: getattr(request, name) for name in ("renderer", "parser", "requires") if getattr(request, name)}
+    if parent is not None and request.quantize:
+        own["file_type"] = mixture(request.quantize).name
     families = dict.fromkeys((*(config.model_families or ()), *(part.metadata.architecture for part in parts)))
     config = msgspec.structs.replace(config, model_families=tuple(families) or None, architecture="amd64", os="linux")
     return msgspec.structs.replace(config, **own, **_told(request.info or {}))

@@ -7,18 +7,16 @@ comes; what was fetched stays, and the next download goes on from there.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from trio_ollama.models.blobs import Blobs
 from trio_ollama.models.manifest import Layer
 
-from .body import Body, declared_length
 from .client import Client, redirect
 from .errors import AnswerError, ConnectionFailedError, DownloadCorruptError, RangesIgnoredError, RegistryError
 from .keys import Keys
@@ -26,11 +24,9 @@ from .limits import Limits
 from .partial import Partial
 from .parts import Part
 from .reference import Reference
+from .response import Response
 from .retry import persist, repeat
 from .verify import Verifier
-
-if TYPE_CHECKING:
-    import httpx2
 
 __all__ = ["Download"]
 
@@ -92,7 +88,7 @@ class Download:
             await trio.sleep(self._limits.lock_poll)
 
     def _claim(self) -> tuple[Partial | None, bool]:
-        partial = Partial.open(self._blobs, self._digest, self._limits.save_every)
+        partial = Partial.open(self._blobs, self._digest, self._limits)
         fetched = self._blobs.has(self._digest)
         if partial is not None and fetched:
             partial.discard()
@@ -146,17 +142,17 @@ class Download:
                         return
                     url = target
                     continue
-                await self._client.check(response)
+                await response.check()
                 self._check_size(response)
                 self._place = url  # not every registry sends us elsewhere: the bytes are right here
-                if response.status_code == 206:
+                if response.status == 206:
                     return
                 raise RangesIgnoredError("the registry knows no ranges")
         raise RegistryError(f"more than {REDIRECTS} redirects for {self._digest}")
 
-    def _check_size(self, response: httpx2.Response) -> None:
-        size = declared_length(response)
-        if response.status_code == 206:
+    def _check_size(self, response: Response) -> None:
+        size = response.length
+        if response.status == 206:
             answered = _RANGE.fullmatch(response.headers.get("content-range", ""))
             size = int(answered[3]) if answered is not None and answered[3] != "*" else None
         if size not in (None, self.total):
@@ -196,11 +192,11 @@ class Download:
         first, last = part.position, part.end - 1
         async with self._client.open("GET", place, {"Range": f"bytes={first}-{last}"}) as response:
             await self._check(response)
-            if response.status_code == 200:
+            if response.status == 200:
                 raise RangesIgnoredError("a part was asked for, and all is sent")
             answered = _RANGE.fullmatch(response.headers.get("content-range", ""))
-            if response.status_code != 206 or answered is None or int(answered[1]) != first:
-                raise ConnectionFailedError(f"not the part that was asked for: status {response.status_code}")
+            if response.status != 206 or answered is None or int(answered[1]) != first:
+                raise ConnectionFailedError(f"not the part that was asked for: status {response.status}")
             await self._take(response, part.left, lambda view: self._write(part, view))
 
     async def _stream(self, partial: Partial) -> None:
@@ -216,26 +212,24 @@ class Download:
             await self._check(response)
             await self._take(response, self.total, write)
 
-    async def _check(self, response: httpx2.Response) -> None:
+    async def _check(self, response: Response) -> None:
         try:
-            await self._client.check(response)
+            await response.check()
         except AnswerError:
             self._place = ""  # an address with a signature in it grows old: the registry knows a new one
             raise
 
-    async def _take(
-        self, response: httpx2.Response, length: int, write: Callable[[memoryview], Awaitable[None]]
-    ) -> None:
+    async def _take(self, response: Response, length: int, write: Callable[[memoryview], Awaitable[None]]) -> None:
         """Hand `length` bytes of a body to `write`, piece by piece."""
         assert self._verifier is not None
         buffer = memoryview(bytearray(self._limits.piece))
-        async with contextlib.aclosing(response.aiter_raw()) as chunks:
-            body = Body(response, chunks, length, self._limits.stall)
-            while length:
-                count = await body.fill(buffer)
-                await write(buffer[:count])
-                length -= count
-                self._verifier.advance()
+        while length:
+            count = await response.fill(buffer[:length])
+            if not count:
+                raise ConnectionFailedError("less came than was asked for")
+            await write(buffer[:count])
+            length -= count
+            self._verifier.advance()
 
     async def _write(self, part: Part, view: memoryview) -> None:
         assert self._partial is not None

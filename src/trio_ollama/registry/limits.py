@@ -30,6 +30,10 @@ class Limits:
     """Between two lines of progress."""
     lock_poll: float = 0.25
     """Between two looks at a file that another process is downloading to."""
+    part: int = 16_000_000
+    """A part that is fetched has at least so many bytes."""
+    upload_part: int = 100_000_000
+    """And one that is sent."""
     save_every: int = 8_000_000
     """Bytes of a part after which its progress is saved: no more than that, and what is on the way, is fetched again
     after a kill."""

@@ -15,9 +15,13 @@ from trio_ollama.models.digest import Digest
 from trio_ollama.models.errors import StoreUnavailableError
 from trio_ollama.models.files import remove, store_errors, sync_directory
 
+from .limits import Limits
 from .parts import Part, PartFiles, plan
 
-__all__ = ["Partial", "remove_leftovers"]
+__all__ = ["Partial", "free_space", "partial_path", "remove_leftovers", "write_all"]
+
+WANTED: Final = 64
+"""Parts of one blob, as far as their sizes allow."""
 
 _WRITING: Final = "write to the model store"
 
@@ -25,18 +29,20 @@ _WRITING: Final = "write to the model store"
 class Partial:
     """A partial file that is open, and ours: no other daemon of ours has it. `close` gives it up, resumable."""
 
-    def __init__(self, blobs: Blobs, digest: Digest, descriptor: int, save_every: int) -> None:
+    def __init__(self, blobs: Blobs, digest: Digest, descriptor: int, limits: Limits) -> None:
         self.path = partial_path(blobs, digest)
         self.parts: list[Part] = []
         self._blobs = blobs
         self._digest = digest
         self._descriptor = descriptor
         self._files = PartFiles(self.path)
-        self._save_every = save_every
+        self._limits = limits
         self._saved: dict[int, int] = {}
+        self._ended = False
+        """The file has its name, or is gone."""
 
     @classmethod
-    def open(cls, blobs: Blobs, digest: Digest, save_every: int) -> Partial | None:
+    def open(cls, blobs: Blobs, digest: Digest, limits: Limits) -> Partial | None:
         """Open, or make, the partial file of a blob; None while another process is downloading to it."""
         path = partial_path(blobs, digest)
         with store_errors(_WRITING):
@@ -47,7 +53,7 @@ class Partial:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # The file may have got its name, or been removed, between the two calls.
                 if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                    return cls(blobs, digest, descriptor, save_every)
+                    return cls(blobs, digest, descriptor, limits)
             except (BlockingIOError, FileNotFoundError):
                 pass
             except BaseException:
@@ -68,34 +74,33 @@ class Partial:
                 self._files.remove()
                 os.ftruncate(self._descriptor, 0)
                 os.ftruncate(self._descriptor, total)
-                self.parts = plan(total)
+                self.parts = plan(total, self._limits.part, WANTED)
                 for part in self.parts:
                     self._files.save(part)
             self._saved = {part.number: part.completed for part in self.parts}
-            disk = os.fstatvfs(self._descriptor)
-            needed = sum(part.left for part in self.parts)
-        if needed > disk.f_bavail * disk.f_frsize:
+            free = free_space(self._descriptor)
+        needed = sum(part.left for part in self.parts)
+        if needed > free:
             raise StoreUnavailableError(
-                f"cannot {_WRITING}: {needed} bytes are needed, {disk.f_bavail * disk.f_frsize} are free "
-                f"({self._blobs.directory})"
+                f"cannot {_WRITING}: {needed} bytes are needed, {free} are free ({self._blobs.directory})"
             )
 
     def write(self, part: Part, data: memoryview) -> None:
         """Put the next bytes of a part in their place."""
         with store_errors(_WRITING):
-            _write(self._descriptor, data, part.position)
+            write_all(self._descriptor, data, part.position)
             part.completed += len(data)
-            if part.completed - self._saved[part.number] >= self._save_every or not part.left:
+            if part.completed - self._saved[part.number] >= self._limits.save_every or not part.left:
                 self._save(part)
 
     def write_at(self, offset: int, data: memoryview) -> None:
         """Put bytes of a stream that began with the blob's first byte in their place, whatever parts they belong to."""
         with store_errors(_WRITING):
-            _write(self._descriptor, data, offset)
+            write_all(self._descriptor, data, offset)
             for part in self.parts:
                 if part.offset <= offset + len(data) and offset < part.end:
                     part.completed = max(part.completed, min(offset + len(data), part.end) - part.offset)
-                    if part.completed - self._saved[part.number] >= self._save_every or not part.left:
+                    if part.completed - self._saved[part.number] >= self._limits.save_every or not part.left:
                         self._save(part)
 
     def read(self, view: memoryview, offset: int) -> int:
@@ -121,21 +126,21 @@ class Partial:
             # After the name is there: a kill in between must not cost the whole download.
             self._files.remove()
             sync_directory(self._blobs.directory)
-        self.parts = []
+        self._ended = True
 
     def discard(self) -> None:
         """Remove all that was fetched."""
         with store_errors(_WRITING):
             self._files.remove()
             remove(self.path)
-        self.parts = []
+        self._ended = True
 
     def close(self) -> None:
         """Save how far all parts are, and let others have the file."""
         try:
             with store_errors(_WRITING):
                 for part in self.parts:
-                    if part.completed != self._saved[part.number]:
+                    if part.completed != self._saved[part.number] and not self._ended:
                         self._save(part)
         finally:
             os.close(self._descriptor)
@@ -156,7 +161,14 @@ def remove_leftovers(blobs: Blobs, digest: Digest) -> None:
         PartFiles(partial_path(blobs, digest)).remove()
 
 
-def _write(descriptor: int, data: memoryview, offset: int) -> None:
+def free_space(descriptor: int) -> int:
+    """Bytes that the file's disk has left for us."""
+    disk = os.fstatvfs(descriptor)
+    return disk.f_bavail * disk.f_frsize
+
+
+def write_all(descriptor: int, data: memoryview, offset: int) -> None:
+    """Write all of `data` at this place."""
     while data:
         count = os.pwrite(descriptor, data, offset)
         data, offset = data[count:], offset + count

@@ -21,11 +21,8 @@ from trio_ollama.models.files import read_bounded, remove
 
 __all__ = ["Part", "PartFiles", "frontier", "plan"]
 
-LEAST: Final = 16_000_000
-MOST: Final = 256_000_000
-"""Bytes of a part."""
-WANTED: Final = 64
-"""Parts of one blob, as far as the bounds allow."""
+MOST: Final = 16
+"""A part has at most so many times the least bytes."""
 
 
 @dataclass(slots=True)
@@ -51,9 +48,9 @@ class Part:
         return self.size - self.completed
 
 
-def plan(total: int, least: int = LEAST, most: int = MOST, wanted: int = WANTED) -> list[Part]:
-    """The parts of a blob of this size, in order."""
-    size = max(least, min(total // wanted, most))
+def plan(total: int, least: int, wanted: int) -> list[Part]:
+    """The parts of a blob of this size, in order: about as many as `wanted`, with at least so many bytes each."""
+    size = max(least, min(total // wanted, least * MOST))
     return [Part(number, offset, min(size, total - offset)) for number, offset in enumerate(range(0, total, size))]
 
 

@@ -69,10 +69,10 @@ async def _fetch_manifest(client: Client, limits: Limits) -> bytes:
     async def ask() -> None:
         nonlocal data
         async with client.open("GET", client.reference.manifest, {"Accept": media.MANIFEST}) as response:
-            if response.status_code == 404:
+            if response.status == 404:
                 raise RegistryError("file does not exist")
-            await client.check(response)
-            data = await client.read(response, MAX_MANIFEST)
+            await response.check()
+            data = await response.read(MAX_MANIFEST)
             digest = response.headers.get("docker-content-digest", "")
         if digest.startswith("sha256:") and digest != str(Digest.of(data)):
             raise ConnectionFailedError("it was damaged on the way")

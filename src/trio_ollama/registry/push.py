@@ -49,7 +49,7 @@ async def push(store: Store, client: Client, limits: Limits, tell: Tell) -> None
 async def _put(client: Client, data: bytes, manifest: Manifest) -> None:
     headers = {"Content-Type": manifest.media_type or media.MANIFEST}
     async with client.open("PUT", client.reference.manifest, headers, data) as response:
-        await client.check(response)
+        await response.check()
 
 
 def _manifest(store: Store, name: ModelName) -> tuple[bytes, Manifest]:

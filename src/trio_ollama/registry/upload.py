@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlencode, urljoin
 
 import trio
@@ -28,18 +28,14 @@ from .errors import AnswerError, RegistryError
 from .limits import Limits
 from .part_body import PartBody
 from .parts import Part, plan
+from .response import Response
 from .retry import persist, repeat
 from .transfer import Progress, Tell
 
-if TYPE_CHECKING:
-    import httpx2
-
 __all__ = ["Upload"]
 
-LEAST: Final = 100_000_000
-MOST: Final = 1_000_000_000
 WANTED: Final = 16
-"""Of parts, as Ollama has them."""
+"""Parts of one blob, as far as their sizes allow."""
 
 CHECKING: Final = 600.0
 """Seconds that a registry may take to check a blob that is whole: some read all of it."""
@@ -93,9 +89,9 @@ class Upload:
         async def ask() -> None:
             nonlocal found
             async with self._client.open("HEAD", self._client.reference.blob(self._digest)) as response:
-                found = response.status_code == 200 or bool(redirect(response, str(response.url)))
-                if response.status_code != 404:
-                    await self._client.check(response)
+                found = response.status == 200 or bool(redirect(response, self._client.reference.blob(self._digest)))
+                if response.status != 404:
+                    await response.check()
 
         await repeat(self._digest, ask, self._limits.asking, self._limits)
         return found
@@ -109,14 +105,14 @@ class Upload:
             mounted = await self._open_session(self._mount())
 
         await repeat(self._digest, ask, self._limits.asking, self._limits)
-        self._parts = plan(self._total, LEAST, MOST, WANTED)
+        self._parts = plan(self._total, self._limits.upload_part, WANTED)
         return mounted
 
     async def _open_session(self, query: Mapping[str, str] | None = None) -> bool:
         url = self._client.reference.uploads + (f"?{urlencode(query)}" if query else "")
-        async with self._client.open("POST", url, {"Content-Length": "0"}) as response:
-            await self._client.check(response)
-            mounted = response.status_code == 201 and bool(query)
+        async with self._client.open("POST", url) as response:
+            await response.check()
+            mounted = response.status == 201 and bool(query)
             if not mounted:
                 self._session = _next(response, url)
             return mounted
@@ -164,7 +160,7 @@ class Upload:
         taken = 0
         try:
             async with self._client.open("GET", self._session) as response:
-                await self._client.check(response)
+                await response.check()
                 # `0-0` is said of one byte and of none.
                 if (said := _RANGE.fullmatch(response.headers.get("range", ""))) is not None and int(said[1]):
                     taken = int(said[1]) + 1
@@ -224,7 +220,7 @@ class Upload:
             if target := redirect(response, url):
                 part.completed = 0
                 return target
-            await self._client.check(response)
+            await response.check()
             self._session = _next(response, url)
             return ""
 
@@ -232,7 +228,7 @@ class Upload:
         """Send a part where the registry wants it."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(part.left)}
         async with self._client.open("PUT", url, headers, partial(self._content, part)) as response:
-            await self._client.check(response)
+            await response.check()
 
     def _content(self, part: Part) -> PartBody:
         self._bodies[part.number] = body = PartBody(self._path, part, self._report)
@@ -249,8 +245,8 @@ class Upload:
         etag = hashlib.md5(digests, usedforsecurity=False)
         query = urlencode({"digest": str(self._digest), "etag": f"{etag.hexdigest()}-{len(self._parts)}"})
         url = f"{self._session}{'&' if '?' in self._session else '?'}{query}"
-        async with self._client.open("PUT", url, {"Content-Length": "0"}, patience=CHECKING) as response:
-            await self._client.check(response)
+        async with self._client.open("PUT", url, patience=CHECKING) as response:
+            await response.check()
 
     def _report(self) -> None:
         """Now and then, of what is sent."""
@@ -262,7 +258,7 @@ class Upload:
         self._tell(Progress(f"pushing {self._digest.hex[:12]}", str(self._digest), self._total, completed))
 
 
-def _next(response: httpx2.Response, url: str) -> str:
+def _next(response: Response, url: str) -> str:
     """Where an answer says that the upload goes on."""
     location = response.headers.get("docker-upload-location") or response.headers.get("location", "")
     if not location:
