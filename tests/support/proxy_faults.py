@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ class Exchange:
     sent: int = 0
     """Bytes of the response's body that passed."""
     status: int | None = None
+    length: float = math.inf
+    """Of the response's body; unknown before there is one."""
     fault: Fault | None = None
     done: bool = False
     """The response passed to its end."""
