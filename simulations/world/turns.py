@@ -123,9 +123,11 @@ class Turns:
         except StopIteration as returned:
             end = outcome.Value(returned.value)
         except BaseException as error:
-            end = outcome.Error(error)
+            # Without this frame, which knows the error: together they would be garbage that only a collector finds.
+            end = outcome.Error(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
         if end is not None:
             runner.task_exited(task, end)
+            end = None
         elif asked is self._shielded:
             task._schedule_points += 1
             runner.reschedule(task)
