@@ -106,9 +106,7 @@ def test_kinds_of_models(name: str, theirs: OllamaStore, store: Store) -> None:
     eyes = raw_gguf({"general.architecture": "clip"} | (kind.projector or {}))
     layers = [theirs.layer("projector", eyes)] if kind.projector else []
     layers += [theirs.layer("template", kind.template.encode())] if kind.template else []
-    theirs.add(
-        "m:x", raw_gguf(values), config={"model_family": kind.architecture} | kind.config, layers=layers, **texts
-    )
+    theirs.add("m:x", raw_gguf(values), config={"model_family": kind.architecture} | kind.config, layers=layers)
     expected = kind.expected.split()
     answer = show(store.resolve("m:x"))
     assert answer["capabilities"] == expected
