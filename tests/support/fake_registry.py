@@ -288,6 +288,6 @@ async def fake_registry() -> AsyncIterator[FakeRegistry]:
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     registry = FakeRegistry(f"127.0.0.1:{listener.socket.getsockname()[1]}")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, registry.serve, [listener])
+        await nursery.start(trio.serve_listeners, registry.serve, [listener])
         yield registry
         nursery.cancel_scope.cancel("the test is over")

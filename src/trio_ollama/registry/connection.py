@@ -105,18 +105,18 @@ class Connection:
                 failure = error
                 waiting.cancel("the request failed")
 
-        async with trio.open_nursery() as nursery:
-            with trio.CancelScope() as waiting:
+        with trio.CancelScope() as waiting:  # noqa: ASYNC912 - it waits for the head
+            async with trio.open_nursery() as nursery:
                 nursery.start_soon(send, waiting, name="send")
                 try:
                     answered = await self._head(method, stall)
-                except ConnectionFailedError as error:
-                    failure = failure or error
                 except (OSError, trio.BrokenResourceError, h11.RemoteProtocolError) as error:
                     failure = failure or ConnectionFailedError(
                         f"connection to {self._url.netloc} failed: {reason(error)}"
                     )
-            nursery.cancel_scope.cancel("answered")
+                except ConnectionFailedError as error:
+                    failure = failure or error
+                nursery.cancel_scope.cancel("answered")
         if answered is not None:
             self._response = answered
             return answered
