@@ -64,7 +64,7 @@ def model(
             file.truncate(SIZE)
         for number, offset in enumerate(range(0, SIZE, PART)):
             plan = {"N": number, "Offset": offset, "Size": min(PART, SIZE - offset), "Completed": 0}
-            partial.with_name(f"{partial.name}-{number}").write_text(json.dumps(plan))
+            partial.with_name(f"{partial.name}-{number}").write_text(json.dumps(plan, separators=(",", ":")) + "\n")
     return made
 
 
@@ -104,12 +104,14 @@ async def test_a_pull_that_is_killed(
     chance = random.Random(SIZE)
     proxy.rate = RATE
     partial = daemon.store / "blobs" / f"{model.weights.replace(':', '-')}-partial"
+    planned = sorted(json.loads(path.read_bytes())["Offset"] for path in partial.parent.glob(f"{partial.name}-*"))
     ends = []
     for _ in range(KILLS):
         await kill(daemon, proxy, "pull", name, chance.randrange(SIZE // 20, SIZE // 4))
         ends.append(len(proxy.gets(model.weights)))
         assert not model.manifest_path(daemon.store, proxy.host).exists()
     parts = [json.loads(path.read_bytes()) for path in partial.parent.glob(f"{partial.name}-*")]
+    assert planned in ([], sorted(part["Offset"] for part in parts)), "the plan stays"
     proxy.rate = math.inf
     assert (await transfer(daemon.port, "pull", name))[-1] == {"status": "success"}
     model.check(daemon.store, proxy.host, source)
