@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.killed_steps import NEW_WEIGHTS, OPERATIONS, WEIGHTS, killed_before_each_step
+from tests.support.killed_steps import NEW_WEIGHTS, OPERATIONS, WEIGHTS, killed_before_each_step, split
 from tests.support.store_fixture import OllamaStore
 from trio_ollama.models.store import Store
 
@@ -17,12 +17,13 @@ HOUR = datetime.timedelta(hours=1)
 
 
 def store_before(root: Path) -> None:
-    """Three models, two of which share their weights; a file that was uploaded; and what others have left behind."""
+    """Three models, two of which share their weights; files that were uploaded; and what others have left behind."""
     theirs = OllamaStore(root)
     theirs.add("m:latest", WEIGHTS, system="old", params={"temperature": 0.5})
     theirs.add("me/twin:latest", WEIGHTS, system="old", license="its own")
     theirs.add("alone:latest", b"GGUF of another", system="alone")
-    theirs.blob(NEW_WEIGHTS)
+    for file in (NEW_WEIGHTS, split(0), split(1)):
+        theirs.blob(file)
     old_name = (
         theirs.blobs
         / theirs.add("ancient:latest", b"ancient weights").decode().split('image.model","digest":"')[1][:71]

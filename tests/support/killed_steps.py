@@ -28,7 +28,7 @@ from trio_ollama.models.create import CreateRequest, create
 from trio_ollama.models.digest import Digest
 from trio_ollama.models.store import Store
 
-__all__ = ["NEW_WEIGHTS", "OPERATIONS", "WEIGHTS", "killed_before_each_step"]
+__all__ = ["NEW_WEIGHTS", "OPERATIONS", "WEIGHTS", "killed_before_each_step", "split"]
 
 WEIGHTS: Final = raw_gguf({"llama.block_count": 2})
 NEW_WEIGHTS: Final = raw_gguf({"llama.block_count": 3})
@@ -80,10 +80,17 @@ def _tidy(store: Store) -> None:
     store.prune(datetime.datetime.now(datetime.UTC))
 
 
+def split(number: int) -> bytes:
+    """One of the two parts of a model."""
+    return raw_gguf({"split.count": 2, "split.no": number}, [(f"t{number}", (8,), 0, 0)], data=32)
+
+
+_PARTS: Final = {f"s-0000{number}-of-00002.gguf": str(Digest.of(split(number - 1))) for number in (1, 2)}
 _FILE: Final = {"new.gguf": str(Digest.of(NEW_WEIGHTS))}
 
 OPERATIONS: Final[Mapping[str, Callable[[Store], object]]] = {
     "create from a file": _make(model="new", files=_FILE, system="new", license=["a", "b"]),
+    "create from parts": _make(model="new", files=_PARTS),
     "create from a model": _make(model="new", source="m", system="new", parameters={"seed": 1}),
     "replace by another file": _make(model="m", files=_FILE),
     "replace by itself": _make(model="m", source="m", system="new"),

@@ -13,6 +13,7 @@ import msgspec
 from trio_ollama.templates import Template, TemplateError
 
 from . import manifest as media
+from .autodetect import Format, autodetect
 from .details import human_count
 from .errors import CreateError, ModelNotFoundError
 from .gguf import read_metadata
@@ -125,6 +126,11 @@ def create(store: Store, request: CreateRequest, *, prune: bool = True) -> Gener
     maker = _Maker(store, _inherited(parent, whole))
     for part in whole:
         maker.add_file(part)
+    known = _known(request, whole)
+    if known is not None:
+        maker.statuses.append(f"using autodetected template {known.name}")
+        request = msgspec.structs.replace(request, template=known.template)
+        parameters = {"stop": list(known.stop), **parameters}
     maker.add_texts(request, parent, parameters)
     config = maker.put(media.CONFIG, media.encode(_config(request, parent, whole)))
     for status in maker.statuses:
@@ -132,6 +138,13 @@ def create(store: Store, request: CreateRequest, *, prune: bool = True) -> Gener
     yield Progress("writing manifest")
     store.write_manifest(name, Manifest(config=config, layers=tuple(maker.layers)), prune=prune)
     yield Progress(SUCCESS)
+
+
+def _known(request: CreateRequest, parts: list[Part]) -> Format | None:
+    """The format of new weights' conversations, unless the request says how they are to be written."""
+    if request.source or request.template or request.renderer or request.parser:
+        return None
+    return autodetect(next(part.metadata.chat_template for part in parts if part.media_type == media.MODEL))
 
 
 def _merged(store: Store, part: Part) -> Generator[Progress, None, Part]:

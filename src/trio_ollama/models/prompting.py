@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from trio_ollama.templates import Facts, GoTemplate, Mode, Native, TemplateError, go_template, prompt_mode
 
+from .autodetect import autodetect
 from .metadata import Metadata
 from .model import Model
 
@@ -42,6 +43,8 @@ def ignored(model: Model, metadata: Metadata, setting: bool | None = None) -> st
     mode = mode_of(model, metadata, setting)
     if not model.template or not isinstance(mode, Native):
         return ""
+    if (known := autodetect(metadata.chat_template)) is not None and known.template == model.template:
+        return ""  # it says the same, and nobody has asked for it
     instead = f"; llama.cpp's own format {mode.builtin} is, which it looks like" if mode.builtin else ""
     if setting is False:
         return f"the stored TEMPLATE is not used: OLLAMA_GO_TEMPLATE is false{instead}"
