@@ -34,7 +34,7 @@ def offered(*words: str, shell: str = "zsh") -> list[str]:
         "COMP_CWORD": str(len(words)),
     }
     result = CliRunner().invoke(main, env=environment, prog_name="trio-ollama")
-    assert result.stderr == ""
+    assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     return [line.partition(",")[2] for line in lines if line] if shell == "bash" else lines[1::3]
 
@@ -112,6 +112,7 @@ def test_a_silent_server_holds_up_nobody(server: FakeOllama, monkeypatch: pytest
     monkeypatch.setattr("trio_ollama.cli.completion.PATIENCE", 0.05)
     server.answers["GET /api/tags"] = Answer(silent=True)
     assert offered("show", "") == []
+    assert server.client_left.wait(20)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -123,13 +123,17 @@ STAYS = [
 ]
 
 
-def drawn(objects: list[dict[str, Any]], **options: Any) -> list[str]:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=80, height=options.pop("height", 24), **options)
+def terminal(height: int = 24) -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=80, height=height)
+
+
+def drawn(objects: list[dict[str, Any]], **options: int) -> list[str]:
+    console = terminal(**options)
+    assert isinstance(console.file, io.StringIO)
     with Display(console, clock=lambda: 0.0) as display:
         for each in objects:
             display.show(each)
-    return screen(stream.getvalue())
+    return screen(console.file.getvalue())
 
 
 def test_lines_stay_once_they_are_done() -> None:
@@ -147,9 +151,34 @@ def test_several_at_once_stay_in_order() -> None:
     assert [line.split(":")[0] for line in lines] == [LABEL, "pulling b", "success"]
 
 
-def test_more_than_the_terminal_has_lines() -> None:
-    many = [{"status": f"pulling {n}", "digest": f"sha256:{n}", "total": 100} for n in range(30)]
-    assert [line.split(":")[0] for line in drawn(many, height=5)] == [f"pulling {n}" for n in range(30)]
+def blob(number: int, completed: int) -> dict[str, Any]:
+    return {"status": f"pulling {number}", "digest": f"sha256:{number}", "total": 100, "completed": completed}
+
+
+def test_more_at_once_than_the_terminal_has_lines() -> None:
+    assert [line.split(":")[0] for line in drawn([blob(n, 0) for n in range(30)], height=5)] == [
+        f"pulling {n}" for n in range(30)
+    ]
+    with Display(terminal(height=5), clock=lambda: 0.0) as display:
+        for number in range(30):
+            display.show(blob(number, 0))
+        assert [line.split(":")[0] for line in display._drawn().plain.splitlines()] == [
+            f"pulling {n}" for n in range(26, 30)
+        ]
+
+
+def test_what_is_done_is_written_at_once_and_the_cursor_stays() -> None:
+    console = terminal(height=5)
+    assert isinstance(console.file, io.StringIO)
+    with Display(console, clock=lambda: 0.0) as display:
+        for number in range(30):
+            display.show(blob(number, 100))
+        display.show(blob(99, 40))
+        display.show({"status": "verifying sha256 digest"})
+        text = console.file.getvalue()
+        assert text.rpartition("\x1b[?25")[2][0] == "h"
+        written = [line.split(":")[0] for line in screen(text)]
+    assert written[:31] == [f"pulling {n}" for n in [*range(30), 99]]
 
 
 def test_objects_of_no_use_are_no_trouble() -> None:
@@ -180,6 +209,5 @@ def test_a_real_terminal(server: FakeOllama, term: str) -> None:
         assert child.stdout.read() == b""
     assert child.returncode == 0
     text = raw.decode()
-    assert text.rpartition("\x1b[?25")[2][:1] != "l"  # the cursor is there
     assert ("\x1b" in text) == (term == "xterm")
     assert screen(text) == (STAYS if term == "xterm" else [line.split(":")[0] for line in STAYS])
