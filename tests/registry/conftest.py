@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from tests.support.fake_registry import FakeRegistry, fake_registry
+from tests.support.until import until
 from trio_ollama.models.create import Progress
 from trio_ollama.models.digest import Digest
 from trio_ollama.models.names import ModelName
@@ -62,6 +63,10 @@ class Here:
 
     async def push(self, name: str = "library/tiny:latest") -> list[Progress]:
         return await finish(self.registry.push(self.reference(name)))
+
+    async def ended(self, transfer: Transfer) -> None:
+        """It is over; its news may be unread."""
+        await until(lambda: transfer.ended, SOON, lambda: "the transfer goes on")
 
     def free(self, digest: Digest) -> bool:
         """Nobody downloads this blob to our store."""

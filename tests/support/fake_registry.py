@@ -103,6 +103,8 @@ class FakeRegistry:
         """Without it nothing is told, if it is set."""
         self.redirects_to = ""
         """Base URL that parts of uploads are redirected to."""
+        self.reads_redirected = True
+        """Bodies that are redirected are read before."""
         self.connections = 0
         """That are open now."""
         self.asked = trio.Event()
@@ -157,6 +159,8 @@ class FakeRegistry:
             return False
         reaction = self.react(request) or Reaction()
         length = int(request.headers.get("content-length", "0"))
+        if request.method == "PATCH" and self.redirects_to and not self.reads_redirected:
+            length = 0
         request.body = await connection.body(length if reaction.unread is None else min(length, reaction.unread))
         self.requests.append(request)
         self.asked.set()
@@ -214,6 +218,7 @@ class FakeRegistry:
         if request.path.startswith("/direct/"):
             session = self._sessions["/uploads/0"]
             first = int(request.path.removeprefix("/direct/"))
+            session.data.extend(bytes(max(0, first + len(request.body) - len(session.data))))
             session.data[first : first + len(request.body)] = request.body
             return 200, {}, b""
         session = self._sessions[request.path]
@@ -222,7 +227,6 @@ class FakeRegistry:
         if request.method == "PATCH":
             first = int(request.headers["content-range"].partition("-")[0])
             if self.redirects_to:
-                session.data.extend(bytes(max(0, first + len(request.body) - len(session.data))))
                 return 307, {"Location": f"{self.redirects_to}/direct/{first}"}, b""
             if first != len(session.data):
                 return 416, {}, b""

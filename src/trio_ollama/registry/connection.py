@@ -105,18 +105,15 @@ class Connection:
                 failure = error
                 waiting.cancel("the request failed")
 
-        with trio.CancelScope() as waiting:  # noqa: ASYNC912 - it waits for the head
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(send, waiting, name="send")
-                try:
-                    answered = await self._head(method, stall)
-                except (OSError, trio.BrokenResourceError, h11.RemoteProtocolError) as error:
-                    failure = failure or ConnectionFailedError(
-                        f"connection to {self._url.netloc} failed: {reason(error)}"
-                    )
-                except ConnectionFailedError as error:
-                    failure = failure or error
-                nursery.cancel_scope.cancel("answered")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send, nursery.cancel_scope, name="send")
+            try:
+                answered = await self._head(method, stall)
+            except ConnectionFailedError as error:
+                failure = failure or error
+            except (OSError, trio.BrokenResourceError, h11.RemoteProtocolError) as error:
+                failure = failure or ConnectionFailedError(f"connection to {self._url.netloc} failed: {reason(error)}")
+            nursery.cancel_scope.cancel("answered")
         if answered is not None:
             self._response = answered
             return answered

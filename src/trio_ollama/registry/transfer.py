@@ -26,7 +26,7 @@ class Transfer:
         """By digest or text, in order: one entry for each blob and each step, so a manifest's size is the bound."""
         self._changed = trio.Event()
         self._scope = trio.CancelScope()
-        self._ended = False
+        self.ended = False
         self._error: Exception | None = None
 
     def tell(self, progress: Progress) -> None:
@@ -36,7 +36,7 @@ class Transfer:
 
     async def news(self) -> list[Progress]:
         """What happened since the last time, at least one; none after the end. Raises what ended the transfer."""
-        while not self._news and not self._ended:
+        while not self._news and not self.ended:
             await self._changed.wait()
             self._changed = trio.Event()
         if self._news:
@@ -58,7 +58,7 @@ class Transfer:
                 await work(self.tell)
             except Exception as error:
                 self._error = error
-            self._ended = True
-        if not self._ended:
-            self._ended, self._error = True, trio.BrokenResourceError("the transfer was cancelled")
+            self.ended = True
+        if not self.ended:
+            self.ended, self._error = True, trio.BrokenResourceError("the transfer was cancelled")
         self._changed.set()
