@@ -133,7 +133,7 @@ def test_a_model_without_a_part_says_which(theirs: OllamaStore, store: Store, ca
     theirs.add("bad:x", b"bad", system="precious", params={"num_ctx": 1}, config={"file_type": "Q8_0"})
     BROKEN_BLOBS[case](theirs, theirs.manifest_path("bad:x"))
     with pytest.raises(
-        BrokenModelError, match=r"^model 'bad:x' is damaged: blob sha256:[0-9a-f]{64} (is|has) .*; pull or create"
+        BrokenModelError, match=r"^model 'bad:x' is damaged: blob sha256:[0-9a-f]{64} (is|has) .*; remove it, then pull"
     ):
         store.resolve("bad:x")
     entries = store.list()

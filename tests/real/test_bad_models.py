@@ -118,8 +118,8 @@ async def test_a_blob_is_missing(bad: OllamaStore, start_daemon: StartDaemon) ->
     assert await chat(daemon, "bad") == (
         500,
         {
-            "error": f"model 'bad:latest' is damaged: blob sha256:{digest} is missing; pull or create it again, or "
-            "remove it"
+            "error": f"model 'bad:latest' is damaged: blob sha256:{digest} is missing; remove it, then pull or "
+            "create it again"
         },
     )
     await is_served(daemon)

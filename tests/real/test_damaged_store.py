@@ -165,7 +165,7 @@ async def test_a_blob_that_is_not_what_it_should_be(
     aged(theirs, data)
     text = (
         f"model 'bad:latest' is damaged: blob sha256:{hashlib.sha256(data).hexdigest()} {why.format(size=len(data))}; "
-        "pull or create it again, or remove it"
+        "remove it, then pull or create it again"
     )
     assert "bad" in await listed(daemon)
     for answer in (

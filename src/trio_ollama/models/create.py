@@ -5,7 +5,7 @@ Not done: conversion of safetensors. What cannot be done is refused before anyth
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any, Final
 
 import msgspec
@@ -14,12 +14,12 @@ from trio_ollama.templates import Template, TemplateError
 
 from . import manifest as media
 from .autodetect import Format, autodetect
-from .details import human_count
+from .config import config_of, told
+from .create_request import CreateRequest, Progress
 from .errors import CreateError, ModelNotFoundError
 from .gguf import read_metadata
 from .gguf_writing import merge
-from .manifest import ConfigBlob, Layer, Manifest, Message
-from .metadata import Metadata
+from .manifest import Layer, Manifest
 from .model import Model
 from .names import ModelName
 from .parameters import check_parameters
@@ -33,56 +33,8 @@ __all__ = ["SUCCESS", "CreateRequest", "Progress", "create"]
 SUCCESS: Final = "success"
 """The last status of whatever ends well."""
 
-
-class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the answer."""
-
-    status: str
-    digest: str = ""
-    total: int = 0
-    completed: int = 0
-
-
-class CreateRequest(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from"}):
-    """What is to be made; field names are those of the request's body."""
-
-    model: str = ""
-    source: str = ""
-    files: Mapping[str, str] | None = None
-    """Path to digest, as are `adapters` and `draft_files`."""
-    adapters: Mapping[str, str] | None = None
-    draft_files: Mapping[str, str] | None = None
-    template: str = ""
-    license: str | list[str] | None = None
-    system: str = ""
-    parameters: dict[str, Any] | None = None
-    messages: list[Message] | None = None
-    renderer: str = ""
-    parser: str = ""
-    requires: str = ""
-    info: dict[str, Any] | None = None
-    """What the config is to say of the model, whatever its files say."""
-    quantize: str = ""
-    draft_quantize: str = ""
-    remote_host: str = ""
-
-    @property
-    def licenses(self) -> tuple[str, ...]:
-        """The new licenses, be it one text or several."""
-        texts = [self.license] if isinstance(self.license, str) else self.license or []
-        return tuple(text for text in texts if text)
-
-
 _NO_DIGEST: Final = "0000000000000000000"
 """Of what is only in the making; clients tell bars apart by it."""
-
-_BUILT_IN: Final = {
-    "gemma4": "gemma4",
-    "laguna": "laguna",
-    "nemotron_h": "nemotron-3-nano",
-    "nemotron_h_moe": "nemotron-3-nano",
-}
-"""Architecture to the renderer and parser that Ollama is to use for it."""
 
 
 def create(store: Store, request: CreateRequest, *, prune: bool = True) -> Generator[Progress, None, None]:
@@ -132,7 +84,7 @@ def create(store: Store, request: CreateRequest, *, prune: bool = True) -> Gener
         request = msgspec.structs.replace(request, template=known.template)
         parameters = {"stop": list(known.stop), **parameters}
     maker.add_texts(request, parent, parameters)
-    config = maker.put(media.CONFIG, media.encode(_config(request, parent, whole)))
+    config = maker.put(media.CONFIG, media.encode(config_of(request, parent, whole)))
     for status in maker.statuses:
         yield Progress(status)
     yield Progress("writing manifest")
@@ -201,7 +153,7 @@ def _check(request: CreateRequest) -> ModelName:
         Template.parse(request.template)
     except TemplateError as error:
         raise CreateError(f"template error: {error}") from None
-    _told(request.info or {})
+    told(request.info or {})
     return name
 
 
@@ -263,58 +215,3 @@ class _Maker:
             self.replace((media.PARAMS,), media.encode({**(parent.params if parent is not None else {}), **parameters}))
         if request.messages:
             self.replace((media.MESSAGES,), media.encode(request.messages))
-
-
-def _config(request: CreateRequest, parent: Model | None, parts: list[Part]) -> ConfigBlob:
-    """The config: the parent's, or what the model file says; families of all files are noted."""
-    config = parent.config if parent is not None else _described(parts)
-    own = {name: getattr(request, name) for name in ("renderer", "parser", "requires") if getattr(request, name)}
-    if parent is not None and request.quantize:
-        own["file_type"] = mixture(request.quantize).name
-    families = dict.fromkeys((*(config.model_families or ()), *(part.metadata.architecture for part in parts)))
-    config = msgspec.structs.replace(config, model_families=tuple(families) or None, architecture="amd64", os="linux")
-    return msgspec.structs.replace(config, **own, **_told(request.info or {}))
-
-
-def _described(parts: list[Part]) -> ConfigBlob:
-    metadata: Metadata = next(part.metadata for part in parts if part.media_type == media.MODEL)
-    built_in = _BUILT_IN.get(metadata.architecture)
-    return ConfigBlob(
-        model_format="gguf",
-        model_family=metadata.architecture,
-        model_families=(metadata.architecture,),
-        model_type=human_count(metadata.parameter_count),
-        file_type=metadata.file_type,
-        renderer=built_in,
-        parser=built_in,
-    )
-
-
-def _told(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of the config that the request's `info` sets. Raises CreateError for a wrong type."""
-    fields: dict[str, Any] = {}
-    for name, value in info.items():
-        match name, value:
-            case _, None:
-                pass
-            case (("model_family" | "base_name" | "quantization_level" | "parameter_size"), _):
-                if not isinstance(value, str):
-                    raise CreateError(f'info field "{name}" must be a string')
-                fields[_INFO.get(name, name)] = value
-            case (("context_length" | "embedding_length"), _):
-                if isinstance(value, bool) or not isinstance(value, int | float):
-                    raise CreateError(f'info field "{name}" must be a number')
-                if value < 0 or value != int(value):
-                    raise CreateError(f'info field "{name}" must be a non-negative integer')
-                fields[name] = int(value)
-            case "capabilities", _:
-                if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                    raise CreateError(f'info field "{name}" must be an array of strings')
-                fields[name] = tuple(value)
-    if "model_family" in fields:
-        fields["model_families"] = (fields["model_family"],)
-    return fields
-
-
-_INFO: Final = {"quantization_level": "file_type", "parameter_size": "model_type"}
-"""Names in a request to names in the config, where they differ."""

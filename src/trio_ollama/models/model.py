@@ -132,7 +132,7 @@ class _Loader:
     def broken(self, layer: Layer, why: str) -> BrokenModelError:
         name = self.entry.name.short
         return BrokenModelError(
-            f"model '{name}' is damaged: blob {layer.digest} {why}; pull or create it again, or remove it"
+            f"model '{name}' is damaged: blob {layer.digest} {why}; remove it, then pull or create it again"
         )
 
     def file(self, layer: Layer) -> Path:
