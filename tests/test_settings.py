@@ -58,6 +58,8 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     assert settings.num_parallel == 1
     assert (settings.stop_grace, settings.kill_wait, settings.drain_timeout) == (2, 5, 10)
     assert (settings.abort_timeout, settings.stall_timeout, settings.progress_timeout) == (10, 60, 300)
+    assert settings.silence_timeout == 600
+    assert parse(TRIO_OLLAMA_SILENCE_TIMEOUT="0").silence_timeout == math.inf
     assert (settings.recovery_timeout, settings.max_overtake, settings.abandoned_load) == (5, 4, "abort")
     assert settings.max_body == 128 * 1024 * 1024
     assert settings.warnings == ()

@@ -91,6 +91,7 @@ VARIABLES: Final = (
     Variable(
         "TRIO_OLLAMA_PROGRESS_TIMEOUT", "5m", "Time a model that is to go may generate nothing, then it is killed"
     ),
+    Variable("TRIO_OLLAMA_SILENCE_TIMEOUT", "10m", "Time a model may say nothing to a request; 0: for ever"),
     Variable("TRIO_OLLAMA_RECOVERY_TIMEOUT", "5s", "Longest wait for a GPU to report the memory of an ended runner"),
     Variable("TRIO_OLLAMA_MAX_OVERTAKE", "4", "Later requests that may still use a model which has to make room"),
     Variable("TRIO_OLLAMA_ABANDONED_LOAD", "abort", "A load nobody waits for any more: abort, or finish"),
@@ -172,6 +173,8 @@ class Settings:
     abort_timeout: float = 10.0
     stall_timeout: float = 60.0
     progress_timeout: float = 300.0
+    silence_timeout: float = 600.0
+    """Infinite for 0, too."""
     recovery_timeout: float = 5.0
     max_overtake: int = 4
     abandoned_load: str = "abort"
@@ -228,6 +231,7 @@ class Settings:
             abort_timeout=read.seconds("TRIO_OLLAMA_ABORT_TIMEOUT", 10.0),
             stall_timeout=read.seconds("TRIO_OLLAMA_STALL_TIMEOUT", 60.0),
             progress_timeout=read.seconds("TRIO_OLLAMA_PROGRESS_TIMEOUT", 300.0),
+            silence_timeout=read.seconds("TRIO_OLLAMA_SILENCE_TIMEOUT", 600.0) or math.inf,
             recovery_timeout=read.seconds("TRIO_OLLAMA_RECOVERY_TIMEOUT", 5.0),
             max_overtake=read.uint("TRIO_OLLAMA_MAX_OVERTAKE", 4),
             abandoned_load=read.choice("TRIO_OLLAMA_ABANDONED_LOAD", ("abort", "finish")),

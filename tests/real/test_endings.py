@@ -182,6 +182,16 @@ async def test_the_runner_hangs(daemon: RealDaemon) -> None:
     assert not runner.is_running()
 
 
+async def test_the_runner_hangs_and_nobody_wants_it_gone(store: Path) -> None:
+    """R81: who waits for it is told in the end; it is replaced, as it does not let go either (R08)."""
+    with daemon_on(store, SILENCE="2s", ABORT="1s") as daemon:
+        async with fresh_streams(daemon) as (found, runner):
+            runner.suspend()
+            assert await ends(found) == all_end("error", f"{MID_STREAM}no answer from the model for 2 s")
+            await until(lambda: not runner.is_running(), SOON, lambda: daemon.log)
+        assert "Traceback" not in daemon.log
+
+
 async def test_the_model_is_stopped_by_force(daemon: RealDaemon) -> None:
     async with fresh_streams(daemon) as (found, _):
         await ask(daemon.port, "/api/stop", within=SOON, model="tiny", mode="force")

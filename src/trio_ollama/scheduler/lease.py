@@ -35,6 +35,8 @@ class Lease:
         self._served = False
         """The last call got its answer: the runner is in no crash loop (R78)."""
         self._released = False
+        self.steps = 0
+        """Odd while its runner is asked for something and has not answered; never twice the same (R81)."""
 
     @property
     def model(self) -> str:
@@ -93,9 +95,11 @@ class Lease:
         # Before it is sent: a call that is cancelled while it waits for its head occupies a slot as well (R08).
         self._calls = [*self._unsettled(), opening]
         self._ticket.calls[opening] = None
+        self.steps += 1
         try:
             async with opening as call:
-                watched = _Watched(call, self._supervisor)
+                self.steps += 1
+                watched = _Watched(call, self, self._supervisor)
                 yield watched
                 self._served = not watched.failed
         except RunnerDiedError as error:
@@ -103,6 +107,7 @@ class Lease:
             raise self._reason(error) from error
         finally:
             self._ticket.calls.pop(opening, None)
+            self.steps += self.steps % 2
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
         """A short call: POST, return the JSON answer. Its slot, if it needs one, is watched over like a stream's."""
@@ -144,8 +149,9 @@ class Lease:
 class _Watched:
     """A call whose every batch of events counts as progress of its runner (R81)."""
 
-    def __init__(self, call: Call, supervisor: Supervisor) -> None:
+    def __init__(self, call: Call, lease: Lease, supervisor: Supervisor) -> None:
         self._call = call
+        self._lease = lease
         self._supervisor = supervisor
         self.failed = False
         """It ended with an error; whoever told its client of it need not have raised it again."""
@@ -155,10 +161,12 @@ class _Watched:
         return self._call.settled
 
     async def receive(self) -> list[dict[str, Any]]:
+        self._lease.steps += 1
         try:
             events = await self._call.receive()
         except Exception:
             self.failed = True
             raise
+        self._lease.steps += 1
         self._supervisor.progress()
         return events

@@ -6,6 +6,7 @@
     ├── recording                            with `--record` only
     ├── scheduler ── runner 1, runner 2, …   outlives the requests, so that they can finish
     ├── registry ── transfers, downloads     each ends with the last request that wants it
+    ├── silence                              ends requests to which a runner says nothing any more
     └── http ── connections ── requests
 
 The address is bound before anything else happens: a taken port fails at once and changes nothing.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+import math
 import os
 import sys
 from functools import partial
@@ -43,7 +45,9 @@ from trio_ollama.server.limits import Limits
 from trio_ollama.server.measured import feedback_of
 from trio_ollama.server.record import Recorder, recording
 from trio_ollama.server.serve import serve
+from trio_ollama.server.services import services_of
 from trio_ollama.server.signals import watch_signals
+from trio_ollama.server.silence import watch_silence
 from trio_ollama.server.sockets import AddressError, Bound, open_listeners
 from trio_ollama.settings import Settings
 
@@ -131,6 +135,9 @@ async def _run(settings: Settings, bound: Bound, factory: LlamaServerFactory, re
             registry=registry,
             recorder=recorder,
         )
+        if settings.silence_timeout < math.inf:
+            requests = services_of(app).requests
+            root.start_soon(watch_silence, requests, settings.silence_timeout, name="silence")
         limits = Limits(stall=settings.stall_timeout, drain=settings.drain_timeout)
         async with trio.open_nursery() as http:
             await http.start(partial(serve, app, bound.listeners, limits, shutdown=shutdown), name="http")

@@ -18,7 +18,7 @@ from trio_ollama.server.record import Recorder
 from trio_ollama.server.targets import TargetCache
 from trio_ollama.settings import Settings
 
-__all__ = ["STORE_THREADS", "Services", "services"]
+__all__ = ["STORE_THREADS", "Services", "services", "services_of"]
 
 STORE_THREADS: Final = 8
 """Threads that may work on the store at once; further requests wait for their turn, cancellably."""
@@ -55,4 +55,9 @@ class Services:
 
 def services() -> Services:
     """The services of the application that handles the current request."""
-    return cast(Services, current_app.extensions[_KEY])
+    return services_of(current_app)
+
+
+def services_of(app: Quart) -> Services:
+    """The services of an application."""
+    return cast(Services, app.extensions[_KEY])
