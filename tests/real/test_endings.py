@@ -234,6 +234,7 @@ async def _stuck(daemon: RealDaemon) -> None:
     """None of the answers goes on, and none is whole."""
     seen: list[list[int]] = []
     with trio.fail_after(SOON):
+        await trio.lowlevel.checkpoint()
         while len(seen) < 10 or any(tokens != seen[-1] for tokens in seen[-10:]):
             entries = (await get(daemon.port, "/api/requests"))["requests"]
             assert {entry["id"] for entry in entries} == set(KINDS)
