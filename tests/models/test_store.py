@@ -331,6 +331,18 @@ def test_old_blob_names_are_brought_up_to_date(theirs: OllamaStore, store: Store
     assert [path.name for path in theirs.blobs.iterdir()] == [digest.replace(":", "-")]
 
 
+def test_an_old_name_that_is_taken_is_pruned(theirs: OllamaStore, store: Store) -> None:
+    theirs.add("m:x", b"used")
+    digest = digest_of(b"used")
+    again = theirs.blobs / digest
+    again.write_bytes(b"used")
+    age(again, 2 * HOUR)
+    store.prepare()
+    assert again.exists()
+    assert store.prune(now()) == (digest,)
+    assert store.blob_path(digest).read_bytes() == b"used"
+
+
 def test_prune_removes_old_unused_files_only(theirs: OllamaStore, store: Store) -> None:
     theirs.add("m:x", b"used", system="text")
     expected = set(theirs.files())

@@ -119,7 +119,9 @@ class Blobs:
         removed = []
         for entry in self._entries():
             with contextlib.suppress(InvalidDigestError):
-                if Digest.parse(entry.name) in used:
+                digest = Digest.parse(entry.name)
+                # Under an old name, or with capitals, it is the same once more.
+                if digest in used and (entry.name == digest.file_name or not self.has(digest)):
                     continue
             try:
                 age = now.timestamp() - self._last_write(entry)
