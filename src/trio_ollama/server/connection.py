@@ -136,8 +136,10 @@ class Connection:
         # Nearly every write finds room at once: no lock, deadline or turn of the loop then.
         sent = 0
         if not self._writing.locked() and not self._protocol.closed:
-            with contextlib.suppress(OSError):  # whatever is wrong is still wrong in the long way
+            try:
                 sent = os.write(self._socket.fileno(), data)
+            except OSError:
+                sent = 0  # no room; anything else is still wrong in the long way
         if sent < len(data):
             await self._write_slowly(memoryview(data)[sent:])
         await trio.lowlevel.checkpoint_if_cancelled()
