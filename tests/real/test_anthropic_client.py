@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from tests.support.api_client import ask
 from tests.support.daemon_log import DaemonLog
 from tests.support.real_daemon import RealDaemon
 from tests.support.scripted_models import add_scripted_models
@@ -145,6 +146,24 @@ def test_an_error_in_the_middle(daemon: RealDaemon, client: Any) -> None:
         with pytest.raises(anthropic.APIStatusError, match="an error was encountered while running the model"):
             stream.until_done()
     assert client.messages.create(**ENDLESS | {"max_tokens": 3}).usage.output_tokens == 3
+
+
+async def test_it_does_not_try_again_what_was_stopped(daemon: RealDaemon) -> None:
+    """Of its own accord it would: the status is 503."""
+    log = DaemonLog(daemon.log_path)
+    async with anthropic.AsyncAnthropic(base_url=daemon.url, api_key="unused", max_retries=2) as eager:
+
+        async def is_refused() -> None:
+            with pytest.raises(anthropic.InternalServerError, match="the model was stopped") as caught:
+                await eager.messages.create(**ENDLESS, timeout=60)
+            assert caught.value.status_code == 503
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(is_refused)
+                await log.wait_for("gets endless:latest", within=30)
+                await ask(daemon.port, "/api/stop", model="endless", mode="force")
+    assert len(log.matching(r"^POST /v1/messages ")) == 1
 
 
 @pytest.mark.parametrize("how", ["cancel", "close", "timeout", "timeout of the blocking client"])
