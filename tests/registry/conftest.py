@@ -20,7 +20,7 @@ from trio_ollama.registry.partial import Partial
 
 QUICK = Limits(
     parallel=4,
-    stall=0.5,
+    stall=5.0,
     tries=3,
     first_pause=0.01,
     locating=0.3,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.support.fake_registry import FakeRegistry, Reaction, Request, fake_re
 from tests.support.until import until
 from trio_ollama.models.digest import Digest
 from trio_ollama.models.errors import StoreUnavailableError
-from trio_ollama.registry import RegistryError
+from trio_ollama.registry import Registry, RegistryError
 
 from .conftest import QUICK, SOON, Here, finish
 
@@ -45,7 +46,6 @@ async def arrives(here: Here) -> None:
     [
         Reaction(cut=150_000),
         Reaction(cut=0),
-        Reaction(hold=100_000),
         Reaction(503, body=b"busy"),
         Reaction(429),
         Reaction(whole=True),
@@ -58,6 +58,15 @@ async def arrives(here: Here) -> None:
 async def test_parts_that_go_wrong_are_fetched_again(here: Here, reaction: Reaction) -> None:
     here.remote.react = first(2, reaction)
     await arrives(here)
+
+
+async def test_a_part_that_stalls_is_fetched_again(here: Here, new_registry: Callable[..., Registry]) -> None:
+    here.registry = new_registry(here.store, replace(QUICK, stall=0.2))
+    await trio.testing.wait_all_tasks_blocked()
+    here.remote.react = first(1, Reaction(hold=100_000), lambda request: request.range == (200_000, 399_999))
+    await arrives(here)
+    again = [part for part in here.remote.parts() if part[1] == 399_999]
+    assert again == [(200_000, 399_999), (300_000, 399_999)]
 
 
 async def test_a_part_that_was_cut_goes_on_where_it_was_cut(here: Here) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import trio
@@ -15,7 +16,7 @@ from trio_ollama.models.names import ModelName
 from trio_ollama.models.store import Store
 from trio_ollama.registry import Reference, Registry, RegistryError, Transfer
 
-from .conftest import SOON, Here, finish
+from .conftest import QUICK, SOON, Here, finish
 
 DATA = random.Random(3).randbytes(1_000_000)
 MANY = 50
@@ -93,8 +94,12 @@ async def test_all_who_wait_hear_of_a_failure(here: Here) -> None:
     assert not here.store.has_blob(digest)
 
 
-async def test_another_registrys_failure_is_no_verdict_on_ours(here: Here) -> None:
+async def test_another_registrys_failure_is_no_verdict_on_ours(
+    here: Here, new_registry: Callable[..., Registry]
+) -> None:
     """Both give the same blob; who joined the one that fails fetches it from his own."""
+    here.registry = new_registry(here.store, replace(QUICK, stall=0.3))
+    await trio.testing.wait_all_tasks_blocked()
     (digest,) = here.remote.add_model("library/tiny:latest", DATA)
     async with fake_registry() as sound:
         sound.blobs, sound.manifests = here.remote.blobs, here.remote.manifests

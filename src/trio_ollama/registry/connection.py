@@ -130,13 +130,13 @@ class Connection:
         _socket(self._stream).close()
 
     async def _send(self, head: bytes, content: Content, stall: float) -> None:
-        await self._send_some(head, stall)
         if isinstance(content, bytes):
-            await self._send_some(self._http.send(h11.Data(content)) or b"", stall)
+            await self._send_some(head + (self._http.send(h11.Data(content)) or b""), stall)
         else:
+            await self._send_some(head, stall)
             async for piece in content:
                 await self._send_some(self._http.send(h11.Data(piece)) or b"", stall)
-        await self._send_some(self._http.send(h11.EndOfMessage()) or b"", stall)
+        self._http.send(h11.EndOfMessage())  # no bytes: every body has a length
         self._sent = True
 
     async def _send_some(self, data: bytes, stall: float) -> None:

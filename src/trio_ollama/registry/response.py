@@ -49,6 +49,8 @@ class Response:
         self._rest = memoryview(rest)[:length] if next_data is None else memoryview(b"")
         self._next_data = next_data
         self._stall = stall
+        self._over = False
+        """The end of a body without a known length has come."""
 
     @property
     def length(self) -> int | None:
@@ -105,7 +107,10 @@ class Response:
                         if not count:
                             raise ConnectionFailedError("the connection ended in the middle of a file")
                         return count
+                    if self._over:
+                        return 0
                     self._rest = memoryview(await self._next_data())
+                    self._over = not self._rest
             except trio.TooSlowError:
                 raise ConnectionFailedError(f"no byte came for {self._stall:g} seconds") from None
             except (OSError, trio.BrokenResourceError, h11.RemoteProtocolError) as error:
