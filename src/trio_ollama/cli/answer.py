@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from types import TracebackType
 from typing import Self
@@ -37,7 +36,7 @@ class AnswerPrinter:
         if self._terminal and wrap:
             from trio_ollama.cli.wordwrap import WordWrap
 
-            self._wrap = WordWrap(lambda: shutil.get_terminal_size().columns)
+            self._wrap = WordWrap(lambda: os.get_terminal_size(sys.stdout.fileno()).columns)
         self._waiting = contextlib.ExitStack()
         self._joined = Joined()
         self._thinking = False
