@@ -17,10 +17,12 @@ MUTANTS: Final = (
         module=LEASE,
         old="""        self._calls = [*self._unsettled(), opening]
         self._ticket.calls[opening] = None
+        self.steps += 1
         try:
             async with opening as call:
 """,
         new="""        self._ticket.calls[opening] = None
+        self.steps += 1
         try:
             async with opening as call:
                 self._calls = [*self._unsettled(), opening]
@@ -52,10 +54,12 @@ MUTANTS: Final = (
         name="call-known-after-its-head",
         module=LEASE,
         old="""        self._ticket.calls[opening] = None
+        self.steps += 1
         try:
             async with opening as call:
 """,
-        new="""        try:
+        new="""        self.steps += 1
+        try:
             async with opening as call:
                 self._ticket.calls[opening] = None
 """,
