@@ -216,3 +216,5 @@ def test_openai_models_and_errors(openai_client: openai.OpenAI) -> None:
         openai_client.chat.completions.create(model="nobody", messages=QUESTION)  # type: ignore[arg-type]
     with pytest.raises(openai.BadRequestError, match="too short"):
         openai_client.chat.completions.create(model="tiny", messages=[])
+    with pytest.raises(openai.BadRequestError, match="tiny:latest does not support audio"):
+        openai_client.audio.transcriptions.create(model="tiny", file=("said.wav", b"RIFF\x24\0\0\0WAVEfmt "))

@@ -99,6 +99,7 @@ _TYPES: Final[Mapping[str, Schema]] = {
 }
 
 LOOSE: Final[Mapping[str, Schema]] = {
+    "TranscriptionForm.file": {"type": "string", "format": "binary"},
     "keep_alive": {
         "anyOf": [{"type": "number"}, {"type": "string"}],
         "description": "Seconds, or a duration such as 10m; 0: unload when idle; negative: never.",
@@ -140,6 +141,7 @@ REQUIRED: Final[Mapping[str, Sequence[str]]] = {
     "MessagesRequest": ("model", "messages", "max_tokens"),
     "CountRequest": ("model", "messages"),
     "OpenAIEmbeddingRequest": ("model", "input"),
+    "TranscriptionForm": ("file", "model"),
     "CopyRequest": ("source", "destination"),
     **dict.fromkeys(("GenerateRequest", "ChatRequest", "EmbedRequest", "EmbeddingsRequest"), ("model",)),
     "CompletionRequest": ("model",),
@@ -156,7 +158,9 @@ _PARAMETER: Final = re.compile(r"<(?:\w+:)?(\w+)>")
 def document(routes: tuple[Route, ...]) -> bytes:
     """The OpenAPI 3.1 document of `routes`, as JSON."""
     kinds = list(
-        dict.fromkeys([*(kind for route in routes for kind in (route.body, route.answer) if kind), *_errors()])
+        dict.fromkeys(
+            [*(kind for route in routes for kind in (route.body, route.form, route.answer) if kind), *_errors()]
+        )
     )
     references, schemas = msgspec.json.schema_components(kinds, ref_template=REF)
     where = dict(zip(kinds, references, strict=True))
@@ -212,6 +216,8 @@ def _operation(route: Route, method: str, where: Mapping[type, Schema]) -> Schem
     }
     if route.upload:
         operation["requestBody"] = {"content": {"application/octet-stream": {}}}
+    elif route.form is not None:
+        operation["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": where[route.form]}}}
     elif route.body is not None:
         operation["requestBody"] = {"required": True, "content": _json(where[route.body])}
     for status in route.success:

@@ -44,6 +44,8 @@ class Route:
     success: tuple[int, ...] = (200,)
     upload: bool = False
     """The body is bytes."""
+    form: type[msgspec.Struct] | None = None
+    """The body is a form in parts, with these fields."""
     inference: bool = False
     """It wants something of a model: it has an id, is listed and can be cancelled."""
 

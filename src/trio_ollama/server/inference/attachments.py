@@ -16,7 +16,7 @@ from trio_ollama.server.inference.messages import Message, kind_of
 from trio_ollama.server.lookup import Target
 from trio_ollama.server.services import Services
 
-__all__ = ["MOST_PIXELS", "readable"]
+__all__ = ["MOST_PIXELS", "SOUNDS", "readable"]
 
 MOST_PIXELS: Final = 64_000_000
 """Of an image that we decode ourselves: some 200 MB while it lasts."""
