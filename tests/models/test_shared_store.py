@@ -22,11 +22,9 @@ from trio_ollama.models.errors import BlobNotFoundError, ModelNotFoundError
 from trio_ollama.models.manifests import Manifests
 from trio_ollama.models.store import Store
 
-SECONDS = 2.0
 
-
-def hammer(root: Path, seed: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.support.store_hammer", str(root), str(seed), str(SECONDS)]
+def hammer(root: Path, seed: int, times: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.support.store_hammer", str(root), str(seed), str(times)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -42,7 +40,7 @@ def is_whole(store: Store) -> None:
 
 def test_two_processes_that_do_everything_at_once(tmp_path: Path) -> None:
     root = OllamaStore(tmp_path / "models").root
-    processes = [hammer(root, seed) for seed in (1, 2)]
+    processes = [hammer(root, seed, 250) for seed in (1, 2)]
     for process in processes:
         output, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
@@ -60,14 +58,18 @@ def test_two_processes_that_do_everything_at_once(tmp_path: Path) -> None:
 
 def test_two_processes_that_are_killed(tmp_path: Path) -> None:
     root = OllamaStore(tmp_path / "models").root
-    processes = [hammer(root, seed) for seed in (3, 4)]
+    processes = [hammer(root, seed, 1_000_000) for seed in (3, 4)]
     store = Store(root)
     seen = 0
-    while seen < 200 and all(process.poll() is None for process in processes):
-        seen += len(store.list())
-    for process in processes:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+    try:
+        for _ in range(100_000):
+            seen += len(store.list())
+            if seen >= 200 or any(process.poll() is not None for process in processes):
+                break
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
     assert seen >= 200
     is_whole(store)
 

@@ -298,11 +298,11 @@ async def test_names_that_differ_in_case(
 async def test_the_store_was_reached_through_a_link_all_the_time(daemon: SickDiskDaemon, theirs: OllamaStore) -> None:
     assert daemon.store.is_symlink()
     elsewhere = theirs.root.parent / "elsewhere"
-    theirs.add("far:latest", b"its weights")
-    weights = blob(theirs, b"its weights")
-    weights.rename(elsewhere)
+    weights = blob(theirs, b"far weights")
+    elsewhere.write_bytes(b"far weights")
     weights.symlink_to(elsewhere)
+    theirs.add("far:latest", b"far weights")
     assert "far" in await listed(daemon)
     assert (await delete(daemon, "far"))[0] == 200
     assert not weights.is_symlink()
-    assert elsewhere.read_bytes() == b"its weights", "what a link points to is not ours to remove"
+    assert elsewhere.read_bytes() == b"far weights", "what a link points to is not ours to remove"

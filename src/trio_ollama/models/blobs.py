@@ -94,7 +94,7 @@ class Blobs:
 
     def _taken_up(self, digest: Digest, since: datetime.datetime) -> bool:
         try:
-            touched = self.path(digest).lstat().st_mtime
+            touched = _touched(self.path(digest))
         except FileNotFoundError:
             return False
         now = datetime.datetime.now(datetime.UTC)
@@ -150,6 +150,14 @@ class Blobs:
                     return [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
             except FileNotFoundError:
                 return []
+
+
+def _touched(path: Path) -> float:
+    """When a file was last written or taken up; of a link, when that or what it leads to was. Raises OSError."""
+    times = [path.lstat().st_mtime]
+    with contextlib.suppress(OSError):
+        times.append(path.stat().st_mtime)
+    return max(times)
 
 
 class BlobWriter:
