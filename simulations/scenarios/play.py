@@ -303,14 +303,14 @@ class _Watch:
         """Nothing can happen any more before that instant."""
         world = self._world
         if world is not None and world.rules is not None and not self._run.broken:
-            self._judge(world, partial(world.rules.quiet, now, then))
+            self._judge(world, world.rules.quiet, now, then)
 
-    def _judge(self, world: World, rules: Callable[[], None] | None) -> None:
+    def _judge(self, world: World, rules: Callable[..., None] | None, *facts: float) -> None:
         """A rule that fails itself is a broken one; the event loop is no place for exceptions."""
         try:
             if rules is None:
                 self._run.broken += world.system.violations(world.scheduler, world.factory)
             else:
-                rules()
+                rules(*facts)
         except Exception as error:
             self._run.broken.append(repr(error))

@@ -6,6 +6,7 @@ state a runner had. Each is judged where it can break: at an event, after a step
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -31,8 +32,8 @@ __all__ = ["Rules", "serves"]
 
 OURS_TO_END: Final = (Because.EVICTED_FOR, Because.RELOAD_FOR)
 BUSY: Final = -1
-BLINK: Final = 200_000_000
-"""Nanoseconds."""
+BLINK: Final = 0.2
+"""Seconds."""
 
 
 def serves(has: LaunchConfig, wants: LoadOptions) -> bool:
@@ -71,8 +72,11 @@ class Rules:
         """As they were after the last step."""
         self._seen = 0
         """The scheduler's last step that was seen at rest, when, and whether what it left has been judged."""
-        self._seen_at = 0
-        self._planned = True
+        self._seen_at = 0.0
+        self._judged = True
+        self._ends: dict[int, int] = {}
+        """When the keep-alives of idle runners end, by generation."""
+        self._next_end = math.inf
         self._line: list[Ticket] = []
         """Requests that waited for figures when it was last looked."""
         self._processes = 0
@@ -267,32 +271,42 @@ class Rules:
 
     def quiet(self, now: float, then: float) -> None:
         """Before the clock goes on to the instant `then`, or the world ends."""
-        world = self._world
-        self._line = list(world.scheduler._unannounced)
-        if world.scheduler._nursery is not None and not world.scheduler.fleet.closing:
-            self.broken += self._at_rest(round(now * 1e9), then * 1e9)
+        scheduler = self._world.scheduler
+        if self._line or scheduler._unannounced:
+            self._line = list(scheduler._unannounced)
+        if scheduler._nursery is None or scheduler.fleet.closing:
+            return
+        if scheduler._steps != self._seen:
+            self._seen, self._seen_at, self._judged = scheduler._steps, now, False
+            self._ends = dict(self._keep_alives())
+            self._next_end = min(self._ends.values(), default=math.inf)
+        if now * 1e9 > self._next_end + 1:
+            late = [gen for gen, end in self._ends.items() if now * 1e9 > end + 1]
+            self.broken.append(f"I15: generations {late} outlive their keep-alive")
+        # What lasts no longer than a blink costs nobody anything, and is most of what there is to be judged.
+        if not self._judged and then > self._seen_at + BLINK:
+            self._judged = True
+            self.broken += self._at_rest(round(now * 1e9))
 
-    def _at_rest(self, now: int, then: float) -> Iterator[str]:
-        world = self._world
-        scheduler, fleet = world.scheduler, world.scheduler.fleet
-        for gen, runner in fleet.runners.items():
+    def _keep_alives(self) -> Iterator[tuple[int, int]]:
+        """When those of idle runners end, by generation."""
+        for gen, runner in self._world.scheduler.fleet.runners.items():
             if runner.state is State.READY and not runner.leases:
                 since, keep = self._idle_since[gen], self._keep_alive[gen]
-                if since != BUSY and keep != FOREVER and now > since + keep:
-                    yield f"I15: generation {gen} outlives its keep-alive"
-        if scheduler._steps != self._seen:
-            self._seen, self._seen_at, self._planned = scheduler._steps, now, False
-        # What lasts no longer than a blink costs nobody anything, and is most of what there is to be judged.
-        if not self._planned and then > self._seen_at + BLINK:
-            self._planned = True
-            fleet.now = now
-            more = plan(fleet)
-            if more:
-                yield f"I11: somebody sleeps although the planner would still decide {more}"
-            alive = [process.pid for process in world.factory.alive]
-            for view in scheduler.snapshot():
-                if view.pid not in alive:
-                    yield f"I20: {view.name} is shown although its process is gone"
+                if since != BUSY and keep != FOREVER:
+                    yield gen, since + keep
+
+    def _at_rest(self, now: int) -> Iterator[str]:
+        world = self._world
+        scheduler, fleet = world.scheduler, world.scheduler.fleet
+        fleet.now = now
+        more = plan(fleet)
+        if more:
+            yield f"I11: somebody sleeps although the planner would still decide {more}"
+        alive = [process.pid for process in world.factory.alive]
+        for view in scheduler.snapshot():
+            if view.pid not in alive:
+                yield f"I20: {view.name} is shown although its process is gone"
         assert scheduler._nursery is not None
         tasks, expected = len(scheduler._nursery.child_tasks), 1 + len(scheduler._supervisors)
         if tasks > expected:
