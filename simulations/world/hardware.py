@@ -137,4 +137,6 @@ class SimulatedHardware:
 
     def _shown(self, history: list[tuple[float, int]]) -> int:
         """What reports show of it: it was so a lag ago."""
+        if not self.lag:
+            return history[-1][1]
         return history[bisect_right(history, (trio.current_time() - self.lag, 1 << 80)) - 1][1]
