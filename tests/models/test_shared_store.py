@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from trio_ollama.models import lock
 from trio_ollama.models.digest import Digest
 from trio_ollama.models.errors import BlobNotFoundError, ModelNotFoundError
 from trio_ollama.models.manifests import Manifests
+from trio_ollama.models.names import ModelName
 from trio_ollama.models.store import Store
 
 
@@ -92,6 +94,35 @@ def aged(theirs: OllamaStore) -> None:
     then = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)).timestamp()
     for path in theirs.root.rglob("*"):
         os.utime(path, (then, then))
+
+
+def test_another_daemon_waits_until_a_deletion_is_done(
+    theirs: OllamaStore, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes between the look at who needs a blob and the removal, and finds the blob gone: no model without it."""
+    manifest = theirs.add("old:x", b"weights")
+    aged(theirs)
+    results: list[object] = []
+
+    def other() -> None:
+        try:
+            results.append(Store(theirs.root).write_manifest(ModelName.parse("new:x"), manifest))
+        except BlobNotFoundError as error:
+            results.append(error)
+
+    thread = threading.Thread(target=other)
+
+    def come() -> None:
+        thread.start()
+        thread.join(0.3)
+        results.append("deleted")
+
+    between(monkeypatch, "scan", come)
+    store.delete("old:x")
+    thread.join(30)
+    assert results[0] == "deleted"
+    assert isinstance(results[1], BlobNotFoundError)
+    assert store.list() == ()
 
 
 def test_ollama_takes_up_a_blob_while_we_delete_its_model(
