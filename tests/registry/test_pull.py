@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -53,6 +54,14 @@ async def test_what_is_there_is_not_fetched_again(here: Here) -> None:
     told = await here.pull()
     assert [request.path for request in here.remote.requests] == ["/v2/library/tiny/manifests/latest"]
     assert [progress.completed for progress in told if progress.total == len(DATA)] == [len(DATA)]
+
+
+async def test_a_blob_that_was_cut_short_is_fetched_again(here: Here) -> None:
+    (digest,) = here.remote.add_model("library/tiny:latest", DATA)
+    await here.pull()
+    os.truncate(here.store.blob_path(digest), 500_000)
+    await here.pull()
+    assert here.blob(digest) == DATA
 
 
 async def test_a_newer_version_takes_the_place_of_the_old_one(here: Here) -> None:

@@ -1,4 +1,4 @@
-"""One blob on its way into the store: where it lies, its parts in parallel, its check, its name.
+"""One blob on its way into the store: its parts in parallel, its check, its name.
 
 What goes wrong on the way is tried again, for as long as attempts bring anything at all: a part is given up after
 several attempts in a row that did not. Every wait is a checkpoint, so a cancel takes effect at once, wherever it
@@ -8,7 +8,6 @@ comes; what was fetched stays, and the next download goes on from there.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -17,24 +16,22 @@ import trio
 from trio_ollama.models.blobs import Blobs
 from trio_ollama.models.manifest import Layer
 
-from .client import Client, redirect
-from .errors import AnswerError, ConnectionFailedError, DownloadCorruptError, RangesIgnoredError, RegistryError
+from .client import Client
+from .errors import AnswerError, ConnectionFailedError, DownloadCorruptError, RangesIgnoredError
 from .keys import Keys
 from .limits import Limits
 from .partial import Partial
 from .parts import Part
+from .place import Place, range_of
 from .reference import Reference
 from .response import Response
-from .retry import persist, repeat
+from .retry import persist
 from .verify import Verifier
 
 __all__ = ["Download"]
 
-REDIRECTS: Final = 10
 WRITERS: Final = 4
 """Threads that write one blob."""
-
-_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +44,8 @@ class Download:
         self._blobs = blobs
         self._digest = layer.parsed_digest
         self._client = Client(reference, keys, limits)
-        self._own = reference.blob(self._digest)
+        self._place = Place(self._client, self._digest, layer.size, limits)
         self._limits = limits
-        self._place = ""
-        """Where the parts are fetched; empty as long as that is not known."""
-        self._locating = trio.Lock()
         self._partial: Partial | None = None
         self._writers = trio.CapacityLimiter(WRITERS)
         self._verifier: Verifier | None = None
@@ -89,7 +83,7 @@ class Download:
 
     def _claim(self) -> tuple[Partial | None, bool]:
         partial = Partial.open(self._blobs, self._digest, self._limits)
-        fetched = self._blobs.has(self._digest)
+        fetched = self._blobs.size(self._digest) == self.total
         if partial is not None and fetched:
             partial.discard()
             partial.close()
@@ -116,49 +110,11 @@ class Download:
         if not any(part.left for part in partial.parts):
             return
         try:
-            await self._locate()
+            await self._place.url()
             await self._fetch_parts(partial)
         except RangesIgnoredError as error:
             logger.info("%s is fetched in one piece: %s", self._digest, error)
             await self._fetch_whole(partial)
-
-    # Where it lies
-
-    async def _locate(self) -> None:
-        """Find out whether the registry has the blob itself or sends us elsewhere: once for all parts.
-
-        Raises RangesIgnoredError if it sends the whole blob, whatever is asked for.
-        """
-        await repeat(f"looking for {self._digest}", self._ask, self._limits.locating, self._limits)
-
-    async def _ask(self) -> None:
-        """One attempt. Redirects that stay at the registry are followed."""
-        url = self._own
-        for _ in range(REDIRECTS):
-            async with self._client.open("GET", url, {"Range": "bytes=0-0"}) as response:
-                if target := redirect(response, url):
-                    if not self._client.reference.owns(target):
-                        self._place = target
-                        return
-                    url = target
-                    continue
-                await response.check()
-                self._check_size(response)
-                self._place = url  # not every registry sends us elsewhere: the bytes are right here
-                if response.status == 206:
-                    return
-                raise RangesIgnoredError("the registry knows no ranges")
-        raise RegistryError(f"more than {REDIRECTS} redirects for {self._digest}")
-
-    def _check_size(self, response: Response) -> None:
-        size = response.length
-        if response.status == 206:
-            answered = _RANGE.fullmatch(response.headers.get("content-range", ""))
-            size = int(answered[3]) if answered is not None and answered[3] != "*" else None
-        if size not in (None, self.total):
-            raise RegistryError(f"{self._digest} has {size} bytes, its manifest says {self.total}")
-
-    # Its bytes
 
     async def _fetch_parts(self, partial: Partial) -> None:
         """All parts, so many at a time; the first one's failure ends all."""
@@ -185,17 +141,12 @@ class Download:
 
     async def _attempt(self, part: Part) -> None:
         """Fetch what is left of a part with one request."""
-        async with self._locating:
-            if not self._place:
-                await self._locate()
-            place = self._place
-        first, last = part.position, part.end - 1
+        place, first, last = await self._place.url(), part.position, part.end - 1
         async with self._client.open("GET", place, {"Range": f"bytes={first}-{last}"}) as response:
             await self._check(response)
             if response.status == 200:
                 raise RangesIgnoredError("a part was asked for, and all is sent")
-            answered = _RANGE.fullmatch(response.headers.get("content-range", ""))
-            if response.status != 206 or answered is None or int(answered[1]) != first:
+            if response.status != 206 or range_of(response)[0] != first:
                 raise ConnectionFailedError(f"not the part that was asked for: status {response.status}")
             await self._take(response, part.left, lambda view: self._write(part, view))
 
@@ -208,7 +159,7 @@ class Download:
             await trio.to_thread.run_sync(partial.write_at, at, view, limiter=self._writers)
             at += len(view)
 
-        async with self._client.open("GET", self._place or self._own) as response:
+        async with self._client.open("GET", self._place.known) as response:
             await self._check(response)
             await self._take(response, self.total, write)
 
@@ -216,7 +167,7 @@ class Download:
         try:
             await response.check()
         except AnswerError:
-            self._place = ""  # an address with a signature in it grows old: the registry knows a new one
+            self._place.forget()
             raise
 
     async def _take(self, response: Response, length: int, write: Callable[[memoryview], Awaitable[None]]) -> None:

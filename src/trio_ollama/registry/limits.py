@@ -37,7 +37,7 @@ class Limits:
     save_every: int = 8_000_000
     """Bytes of a part after which its progress is saved: no more than that, and what is on the way, is fetched again
     after a kill."""
-    piece: int = 512 * 1024
+    piece: int = 1024 * 1024
     """Bytes that are read before they are written: enough to make the visit to a thread cheap, few enough to hold
     sixteen times."""
 

@@ -91,10 +91,12 @@ async def _have(store: Store, downloads: Downloads, client: Client, layer: Layer
 
 
 def _touch(store: Store, layer: Layer) -> bool:
-    """Whether the blob is there; from now on it is safe from pruning for a while."""
+    """Whether the blob is there; from now on it is safe from pruning for a while. One that was cut short is not."""
     try:
         store.blobs.touch(layer.parsed_digest)
     except BlobNotFoundError:
+        return False
+    if store.blobs.size(layer.parsed_digest) != layer.size:
         return False
     remove_leftovers(store.blobs, layer.parsed_digest)
     return True
