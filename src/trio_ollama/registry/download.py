@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import trio
 
@@ -23,15 +22,13 @@ from .limits import Limits
 from .partial import Partial
 from .parts import Part
 from .place import Place, range_of
+from .pump import Sink
 from .reference import Reference
 from .response import Response
 from .retry import persist
 from .verify import Verifier
 
 __all__ = ["Download"]
-
-WRITERS: Final = 4
-"""Threads that write one blob."""
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +44,7 @@ class Download:
         self._place = Place(self._client, self._digest, layer.size, limits)
         self._limits = limits
         self._partial: Partial | None = None
-        self._writers = trio.CapacityLimiter(WRITERS)
+        self._threads = trio.CapacityLimiter(limits.parallel)
         self._verifier: Verifier | None = None
         self._failure: Exception | None = None
 
@@ -101,6 +98,7 @@ class Download:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._guard, nursery, verify, name="hash")
+            nursery.start_soon(self._guard, nursery, verifier.sync, name="sync")
             await self._guard(nursery, self._fetch_bytes, partial)
         if self._failure is not None:
             raise self._failure
@@ -123,15 +121,17 @@ class Download:
             for part in partial.parts:
                 if part.left:
                     await slots.acquire()
-                    nursery.start_soon(self._guard, nursery, self._fetch_part, part, slots, name=f"part {part.number}")
+                    nursery.start_soon(
+                        self._guard, nursery, self._fetch_part, partial, part, slots, name=f"part {part.number}"
+                    )
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
 
-    async def _fetch_part(self, part: Part, slots: trio.Semaphore) -> None:
+    async def _fetch_part(self, partial: Partial, part: Part, slots: trio.Semaphore) -> None:
         try:
             name = f"part {part.number} of {self._digest}"
-            await persist(name, lambda: self._attempt(part), lambda: part.completed, self._limits)
+            await persist(name, lambda: self._attempt(partial, part), lambda: part.completed, self._limits)
         finally:
             slots.release()
 
@@ -139,7 +139,7 @@ class Download:
         """From a server without ranges: one stream from the first byte on."""
         await persist(self._digest, lambda: self._stream(partial), lambda: self.completed, self._limits)
 
-    async def _attempt(self, part: Part) -> None:
+    async def _attempt(self, partial: Partial, part: Part) -> None:
         """Fetch what is left of a part with one request."""
         place, first, last = await self._place.url(), part.position, part.end - 1
         async with self._client.open("GET", place, {"Range": f"bytes={first}-{last}"}) as response:
@@ -148,15 +148,15 @@ class Download:
                 raise RangesIgnoredError("a part was asked for, and all is sent")
             if response.status != 206 or range_of(response)[0] != first:
                 raise ConnectionFailedError(f"not the part that was asked for: status {response.status}")
-            await self._take(response, part.left, lambda view: self._write(part, view))
+            await self._take(response, part.left, lambda view: partial.write(part, view))
 
     async def _stream(self, partial: Partial) -> None:
         """Fetch all of the blob with one request."""
         at = 0
 
-        async def write(view: memoryview) -> None:
+        def write(view: memoryview) -> None:
             nonlocal at
-            await trio.to_thread.run_sync(partial.write_at, at, view, limiter=self._writers)
+            partial.write_at(at, view)
             at += len(view)
 
         async with self._client.open("GET", self._place.known) as response:
@@ -170,21 +170,11 @@ class Download:
             self._place.forget()
             raise
 
-    async def _take(self, response: Response, length: int, write: Callable[[memoryview], Awaitable[None]]) -> None:
-        """Hand `length` bytes of a body to `write`, piece by piece."""
+    async def _take(self, response: Response, length: int, write: Sink) -> None:
+        """Write what comes, `length` bytes."""
         assert self._verifier is not None
-        buffer = memoryview(bytearray(self._limits.piece))
-        while length:
-            count = await response.fill(buffer[:length])
-            if not count:
-                raise ConnectionFailedError("less came than was asked for")
-            await write(buffer[:count])
-            length -= count
-            self._verifier.advance()
-
-    async def _write(self, part: Part, view: memoryview) -> None:
-        assert self._partial is not None
-        await trio.to_thread.run_sync(self._partial.write, part, view, limiter=self._writers)
+        await response.pour(length, write, self._limits.piece, self._threads)
+        self._verifier.advance()
 
     # Failures
 

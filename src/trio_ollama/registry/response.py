@@ -12,6 +12,7 @@ import h11
 import trio
 
 from .errors import AnswerError, ConnectionFailedError, RegistryError
+from .pump import Sink, pump
 
 __all__ = ["Response", "reason", "receive_into"]
 
@@ -91,6 +92,27 @@ class Response:
         if len(data) > limit and not cut:
             raise RegistryError(f"the registry's answer is larger than {limit} bytes")
         return bytes(data[:limit])
+
+    async def pour(self, length: int, sink: Sink, piece: int, limiter: trio.CapacityLimiter) -> None:
+        """Hand the next `length` bytes of the body to `sink`, in threads, at most `piece` at once.
+
+        Raises what the sink raises, too.
+        """
+        if self._next_data is None and isinstance(self._stream, trio.SocketStream):
+            length = min(length, self.left)
+            rest, self._rest = self._rest[:length], self._rest[length:]
+            if rest:
+                await trio.to_thread.run_sync(sink, rest, limiter=limiter)
+            await pump(self._stream.socket, length - len(rest), sink, piece, self._stall, limiter)
+            self.left -= length
+            return
+        buffer = memoryview(bytearray(piece))
+        while length:
+            count = await self.fill(buffer[:length])
+            if not count:
+                raise ConnectionFailedError("less came than was asked for")
+            await trio.to_thread.run_sync(sink, buffer[:count], limiter=limiter)
+            length -= count
 
     async def check(self) -> None:
         """Raises AnswerError for an answer that is an error."""

@@ -18,12 +18,14 @@ __all__ = ["Verifier"]
 
 STEP: Final = 4 << 20
 """Bytes that are hashed in one visit to a thread: some milliseconds, so that a cancel is soon seen."""
+LOOK: Final = 0.05
+"""Seconds between two looks at how far it is: the threads that write do not tell."""
 SYNC: Final = 128 << 20
 """Bytes after which the disk is given its share, so that little is left to be written at the end."""
 
 
 class Verifier:
-    """Hashes one partial file. `advance` is to be called when more of it is there."""
+    """Hashes one partial file. `advance` is to be called when a part of it is done."""
 
     def __init__(self, partial: Partial, total: int, limiter: trio.CapacityLimiter) -> None:
         self._partial = partial
@@ -33,6 +35,7 @@ class Verifier:
         self._buffer = memoryview(bytearray(1 << 20))
         self._done = 0
         self._more = trio.Event()
+        self._hashed = trio.Event()
 
     def advance(self) -> None:
         """There may be more to hash."""
@@ -40,19 +43,28 @@ class Verifier:
 
     async def run(self) -> str:
         """The digest in hex, once all of the file is there. Raises StoreUnavailableError."""
-        synced = 0
         while self._done < self._total:
             there = frontier(self._partial.parts)
             if there - self._done < STEP and there < self._total:
-                await self._more.wait()
+                with trio.move_on_after(LOOK):
+                    await self._more.wait()
                 self._more = trio.Event()
                 continue
             await trio.to_thread.run_sync(self._hash_to, min(there, self._done + STEP), limiter=self._limiter)
+            self._hashed.set()
+        return self._hash.hexdigest()
+
+    async def sync(self) -> None:
+        """Beside `run`, give the disk its share: hashing does not wait for it. Raises StoreUnavailableError."""
+        synced, disk = 0, trio.CapacityLimiter(1)
+        while self._done < self._total:
             if self._done - synced >= SYNC:
                 synced = self._done
                 # Abandoned when cancelled: a slow disk must not hold a cancel up.
-                await trio.to_thread.run_sync(self._partial.sync, abandon_on_cancel=True, limiter=self._limiter)
-        return self._hash.hexdigest()
+                await trio.to_thread.run_sync(self._partial.sync, abandon_on_cancel=True, limiter=disk)
+            else:
+                await self._hashed.wait()
+                self._hashed = trio.Event()
 
     def _hash_to(self, end: int) -> None:
         while self._done < end:
