@@ -122,7 +122,7 @@ class Turns:
             asked = task.context.run(go_on, value)
         except StopIteration as returned:
             end = outcome.Value(returned.value)
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - it goes to whoever waits for the task
             # Without this frame, which knows the error: together they would be garbage that only a collector finds.
             end = outcome.Error(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
         if end is not None:
