@@ -99,12 +99,14 @@ class Response:
         Raises what the sink raises, too.
         """
         if self._next_data is None and isinstance(self._stream, trio.SocketStream):
-            length = min(length, self.left)
+            wanted, length = length, min(length, self.left)
             rest, self._rest = self._rest[:length], self._rest[length:]
             if rest:
                 await trio.to_thread.run_sync(sink, rest, limiter=limiter)
             await pump(self._stream.socket, length - len(rest), sink, piece, self._stall, limiter)
             self.left -= length
+            if length < wanted:
+                raise ConnectionFailedError("less came than was asked for")
             return
         buffer = memoryview(bytearray(piece))
         while length:
