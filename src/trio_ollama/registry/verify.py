@@ -11,6 +11,7 @@ from typing import Final
 
 import trio
 
+from .errors import RegistryError
 from .partial import Partial
 from .parts import frontier
 
@@ -70,6 +71,6 @@ class Verifier:
         while self._done < end:
             count = self._partial.read(self._buffer[: end - self._done], self._done)
             if not count:
-                raise ValueError("a file became shorter")
+                raise RegistryError("a file became shorter while it was fetched")
             self._hash.update(self._buffer[:count])
             self._done += count
