@@ -44,10 +44,8 @@ def main(size: int, rounds: int) -> None:
         model = publish(registry, OllamaStore(folder / "source"), "large", write_large(folder / "weights", size))
         url = f"{registry.url}/v2/library/large/blobs/{model.weights}"
         print(f"{size / 1e9:g} GB, {rounds} rounds\n")
-        print(
-            "| round | curl, MB/s | pull, MB/s | ratio | CPU of curl, of the daemon, s/GB | peak memory, MiB (idle) |"
-        )
-        print("|--:|--:|--:|--:|--:|--:|")
+        print("| round | curl, MB/s | and sha256sum | pull, MB/s | ratio | CPU s/GB: curl, daemon | peak MiB (idle) |")
+        print("|--:|--:|--:|--:|--:|--:|--:|")
         ratios = []
         for number in range(rounds):
             fetched, store = folder / "fetched", folder / f"store{number}"
@@ -57,23 +55,27 @@ def main(size: int, rounds: int) -> None:
             else:
                 ours, theirs = pull(store, registry), curl(url, fetched)
             seconds, cpu, idle, highest = ours
-            ratios.append(theirs[0] / seconds)
-            print(
-                f"| {number + 1} | {size / 1e6 / theirs[0]:.0f} | {size / 1e6 / seconds:.0f} | {ratios[-1]:.2f} "
-                f"| {theirs[1] * 1e9 / size:.2f}, {cpu * 1e9 / size:.2f} | {highest / MIB:.0f} ({idle / MIB:.0f}) |",
-                flush=True,
-            )
+            theirs_seconds, theirs_cpu, check = theirs
+            ratios.append(theirs_seconds / seconds)
+            speeds = [f"{size / 1e6 / one:.0f}" for one in (theirs_seconds, theirs_seconds + check, seconds)]
+            spent = f"{theirs_cpu * 1e9 / size:.2f}, {cpu * 1e9 / size:.2f}"
+            memory = f"{highest / MIB:.0f} ({idle / MIB:.0f})"
+            print("|", " | ".join([str(number + 1), *speeds, f"{ratios[-1]:.2f}", spent, memory]), "|", flush=True)
     print(f"\nmedian of the ratios: {statistics.median(ratios):.2f}")
 
 
-def curl(url: str, target: Path) -> tuple[float, float]:
-    """Seconds, and CPU seconds."""
+def curl(url: str, target: Path) -> tuple[float, float, float]:
+    """Seconds, CPU seconds, and seconds of a check by `sha256sum`."""
     before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     began = perf_counter()
     subprocess.run(["curl", "--silent", "--fail", "--output", str(target), url], check=True)
     seconds = perf_counter() - began
+    spent = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before
+    began = perf_counter()
+    subprocess.run(["sha256sum", str(target)], check=True, stdout=subprocess.DEVNULL)
+    checked = perf_counter() - began
     target.unlink()
-    return seconds, sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before
+    return seconds, spent, checked
 
 
 def pull(store: Path, registry: DockerRegistry) -> tuple[float, float, int, int]:
