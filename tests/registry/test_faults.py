@@ -172,6 +172,14 @@ async def test_blobs_of_another_host_are_asked_for_once_and_without_our_token(he
         assert not [request for request in other.requests if "authorization" in request.headers]
 
 
+async def test_nobody_but_the_registry_may_ask_us_to_sign_in(here: Here) -> None:
+    async with fake_registry() as other:
+        challenge = {"WWW-Authenticate": f'Bearer realm="{other.url}/token",service="s",scope="x"'}
+        other.react = first(1, Reaction(401, challenge))
+        await redirected(here, other)
+        assert not other.of("GET", "/token")
+
+
 async def test_redirects_at_the_registry_itself_keep_the_token(here: Here) -> None:
     here.remote.token = "secret"
     here.remote.react = elsewhere("")

@@ -71,8 +71,9 @@ async def test_who_comes_when_the_last_has_just_left_begins_anew(here: Here) -> 
     await asked(here)
     go(here)
     first.cancel()
-    told = await here.pull()
-    assert told[-1].status == "success"
+    told = [progress.status for progress in await here.pull()]
+    assert told[-1] == "success"
+    assert told.count("verifying sha256 digest") == 1, "nothing was missing when it was to be written"
     assert here.blob(digest) == DATA
 
 

@@ -38,8 +38,6 @@ class Partial:
         self._files = PartFiles(self.path)
         self._limits = limits
         self._saved: dict[int, int] = {}
-        self._ended = False
-        """The file has its name, or is gone."""
 
     @classmethod
     def open(cls, blobs: Blobs, digest: Digest, limits: Limits) -> Partial | None:
@@ -126,21 +124,19 @@ class Partial:
             # After the name is there: a kill in between must not cost the whole download.
             self._files.remove()
             sync_directory(self._blobs.directory)
-        self._ended = True
 
     def discard(self) -> None:
         """Remove all that was fetched."""
         with store_errors(_WRITING):
             self._files.remove()
             remove(self.path)
-        self._ended = True
 
     def close(self) -> None:
-        """Save how far all parts are, and let others have the file."""
+        """Save how far all parts are, and let others have the file. Parts that are whole have been saved."""
         try:
             with store_errors(_WRITING):
                 for part in self.parts:
-                    if part.completed != self._saved[part.number] and not self._ended:
+                    if part.completed != self._saved[part.number]:
                         self._save(part)
         finally:
             os.close(self._descriptor)
