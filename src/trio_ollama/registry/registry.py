@@ -45,14 +45,18 @@ class Registry:
             task_status.started()
             await trio.sleep_forever()
 
+    @property
+    def downloads(self) -> Downloads:
+        """What is being fetched now."""
+        assert self._downloads is not None, "not running"
+        return self._downloads
+
     def pull(self, reference: Reference) -> Transfer:
         """Begin to pull a model."""
-        assert self._downloads is not None
-        downloads = self._downloads
 
         async def work(tell: Tell) -> None:
             async with self._client(reference) as client:
-                await pull(self._store, downloads, client, self._limits, self._prune, tell)
+                await pull(self._store, self.downloads, client, self._limits, self._prune, tell)
 
         return self._begin(f"pull {reference.name}", work)
 
