@@ -163,7 +163,8 @@ async def test_it_does_not_try_again_what_was_stopped(daemon: RealDaemon) -> Non
                 nursery.start_soon(is_refused)
                 await log.wait_for("gets endless:latest", within=30)
                 await ask(daemon.port, "/api/stop", model="endless", mode="force")
-    assert len(log.matching(r"^POST /v1/messages ")) == 1
+    await log.wait_for(r"^POST /v1/messages 503 ", within=10)
+    assert len(log.matching(r"^POST /v1/messages 503 ")) == 1  # earlier tests' requests may be told late
 
 
 @pytest.mark.parametrize("how", ["cancel", "close", "timeout", "timeout of the blocking client"])

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,20 +186,21 @@ def test_an_adapter_changes_what_is_said(
     assert (said("plain"), said("adapted")) == (plain, adapted)
 
 
-def test_a_draft_model_changes_nothing_but_the_speed(
+async def test_a_draft_model_changes_nothing_but_the_speed(
     daemon: RealDaemon, client: ollama.Client, create: Callable[..., None]
 ) -> None:
     create("plain", "FROM ./tiny.gguf")
     create("drafted", "FROM ./tiny.gguf", "DRAFT ./draft.gguf")
 
-    def said(model: str, **options: int) -> str | None:
+    async def said(model: str, **options: int) -> str | None:
         question = [{"role": "user", "content": words(20)}]
-        return client.chat(model, question, options={**FIXED, "num_predict": 40, **options}).message.content
+        chat = partial(client.chat, model, question, options={**FIXED, "num_predict": 40, **options})
+        return (await trio.to_thread.run_sync(chat)).message.content
 
-    plain = said("plain")
+    plain = await said("plain")
     log = DaemonLog(daemon.log_path)
-    assert said("drafted") == plain
-    assert log.matching(r"draft acceptance")
+    assert await said("drafted") == plain
+    await log.wait_for("draft acceptance", within=10)
     log.mark()
-    assert said("drafted", draft_num_predict=0) == plain
+    assert await said("drafted", draft_num_predict=0) == plain
     assert not log.matching(r"draft acceptance")

@@ -160,6 +160,16 @@ def test_part_files_are_as_ollama_reads_them(tmp_path: Path) -> None:
     assert (tmp_path / "sha256-x-partial-3").read_bytes() == b'{"N":3,"Offset":100,"Size":50,"Completed":10}'
 
 
+def test_the_longer_text_of_another_writer_leaves_no_doubt(tmp_path: Path) -> None:
+    partial = tmp_path / "sha256-x-partial"
+    path = partial.with_name(f"{partial.name}-0")
+    path.write_text('{"N": 0, "Offset": 0, "Size": 1000, "Completed": 0}\n')
+    files = PartFiles(partial)
+    files.save(Part(0, 0, 1000, 200))
+    assert path.read_text().endswith("}\n")  # two ends
+    assert files.load(1000) == [Part(0, 0, 1000, 200)]
+
+
 def test_a_partial_file_is_one_daemons(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
     mine = Partial.open(blobs, DIGEST, QUICK)

@@ -75,7 +75,7 @@ class PartFiles:
     def load(self, total: int) -> list[Part]:
         """The parts that an earlier download left, by offset; none unless they make up the whole blob."""
         try:
-            records = [msgspec.json.decode(read_bounded(path, 4096), type=_Record) for path in self._paths()]
+            records = [self._read(path) for path in self._paths()]
         except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError, ValueError):
             return []
         parts = [Part(record.n, record.offset, record.size, record.completed) for record in records]
@@ -90,7 +90,8 @@ class PartFiles:
     def save(self, part: Part) -> None:
         """Note how far a part is."""
         text = msgspec.json.encode(_Record(part.number, part.offset, part.size, part.completed))
-        # In place: a part only grows, and so does the text; a kill leaves the old or the new one.
+        # In place: a part only grows, and so does our text; a kill leaves the old or the new one. The text of another
+        # writer may have been longer: what follows the object is not looked at.
         descriptor = os.open(self._path(part.number), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.pwrite(descriptor, text, 0)
@@ -101,6 +102,11 @@ class PartFiles:
         """Forget all parts."""
         for path in self._paths():
             remove(path)
+
+    @staticmethod
+    def _read(path: Path) -> _Record:
+        text, end, _ = read_bounded(path, 4096).partition(b"}")
+        return msgspec.json.decode(text + end, type=_Record)
 
     def _path(self, number: int) -> Path:
         return self._partial.with_name(f"{self._partial.name}-{number}")
