@@ -25,6 +25,9 @@ __all__ = ["Connection", "Content"]
 
 LARGEST_HEAD: Final = 64 * 1024
 RECEIVE: Final = 64 * 1024
+UNREAD: Final = 4 << 20
+"""Bytes that the kernel takes at most before we read them: they are lost with the daemon. Sixteen connections with so
+much on the way are more than any line needs."""
 
 Content = bytes | AsyncIterable[bytes]
 """The body of a request; one that is iterated needs a Content-Length."""
@@ -176,7 +179,10 @@ class Connection:
 
 async def _tcp(where: SplitResult) -> trio.SocketStream:
     port = where.port or {"http": 80, "https": 443}.get(where.scheme, 80)
-    return await trio.open_tcp_stream(where.hostname or "", port)
+    stream = await trio.open_tcp_stream(where.hostname or "", port)
+    if hasattr(trio.socket, "TCP_WINDOW_CLAMP"):  # Linux
+        stream.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_WINDOW_CLAMP, UNREAD)
+    return stream
 
 
 async def _tunnel(stream: trio.abc.Stream, to: SplitResult, proxy: SplitResult) -> None:

@@ -34,7 +34,7 @@ class Limits:
     """A part that is fetched has at least so many bytes."""
     upload_part: int = 100_000_000
     """And one that is sent."""
-    save_every: int = 8_000_000
+    save_every: int = 2_000_000
     """Bytes of a part after which its progress is saved: no more than that, and what is on the way, is fetched again
     after a kill."""
     piece: int = 1024 * 1024
