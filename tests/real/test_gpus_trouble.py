@@ -164,7 +164,7 @@ async def test_a_driver_that_hangs_from_the_start(start_gpu_daemon: StartGpuDaem
     assert trio.current_time() - begun < START
     await daemon.served("small")
     assert (await daemon.loaded())["small"][1] == 0
-    assert "the GPU driver does not answer" in daemon.log
+    assert "the GPU driver does not answer" in daemon.said.text
     daemon.machine.change("driver", hang=None)
     await trio.sleep(2 * FRESH)  # a look that found nothing is believed for as long as any other
     await daemon.served("one")
@@ -280,7 +280,7 @@ async def test_a_driver_that_talks_nonsense(driver: dict[str, object], start_gpu
 async def test_a_runner_without_gpus_says_so_at_the_start(start_gpu_daemon: StartGpuDaemon) -> None:
     daemon = start_gpu_daemon(TRIO_OLLAMA_RUNNER="embedded")
     for uuid in (A, B):
-        (told,) = [line for line in daemon.log.splitlines() if f"{uuid}: " in line and " is not used: " in line]
+        (told,) = [line for line in daemon.said.text.splitlines() if f"{uuid}: " in line and " is not used: " in line]
         assert "pip install xllamacpp" in told
         assert "TRIO_OLLAMA_LLAMA_SERVER" in told
     await daemon.served("small", options={"use_mmap": False})
