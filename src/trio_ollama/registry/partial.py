@@ -87,9 +87,7 @@ class Partial:
         """Put the next bytes of a part in their place."""
         with store_errors(_WRITING):
             write_all(self._descriptor, data, part.position)
-            part.completed += len(data)
-            if part.completed - self._saved[part.number] >= self._limits.save_every or not part.left:
-                self._save(part)
+            self._advance(part, part.completed + len(data))
 
     def write_at(self, offset: int, data: memoryview) -> None:
         """Put bytes of a stream that began with the blob's first byte in their place, whatever parts they belong to."""
@@ -97,9 +95,7 @@ class Partial:
             write_all(self._descriptor, data, offset)
             for part in self.parts:
                 if part.offset <= offset + len(data) and offset < part.end:
-                    part.completed = max(part.completed, min(offset + len(data), part.end) - part.offset)
-                    if part.completed - self._saved[part.number] >= self._limits.save_every or not part.left:
-                        self._save(part)
+                    self._advance(part, max(part.completed, min(offset + len(data), part.end) - part.offset))
 
     def read(self, view: memoryview, offset: int) -> int:
         """Fill `view` with what is at this place."""
@@ -140,6 +136,11 @@ class Partial:
                         self._save(part)
         finally:
             os.close(self._descriptor)
+
+    def _advance(self, part: Part, completed: int) -> None:
+        part.completed = completed
+        if completed - self._saved[part.number] >= self._limits.save_every or not part.left:
+            self._save(part)
 
     def _save(self, part: Part) -> None:
         self._files.save(part)
