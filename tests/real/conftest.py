@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import ollama
+import openai
 import pytest
 
 from tests.support.docker_registry import NO_REGISTRY, DockerRegistry, find_docker_registry
@@ -124,3 +125,15 @@ def ollama_client() -> Iterator[Callable[[RealDaemon], ollama.Client]]:
             return client
 
         yield make
+
+
+@pytest.fixture
+def client(daemon: RealDaemon, ollama_client: Callable[[RealDaemon], ollama.Client]) -> ollama.Client:
+    """Of the `daemon` that a file of tests has."""
+    return ollama_client(daemon)
+
+
+@pytest.fixture
+def openai_client(daemon: RealDaemon) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{daemon.url}/v1", api_key="unused", max_retries=0) as made:
+        yield made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import anthropic
@@ -71,17 +71,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, tiny_models: Mapping[str, b
         into.add(f"{name}:latest", plain.read_bytes(), params=ONE_THREAD, template=template)
     with RealDaemon(into.root) as daemon:
         yield daemon
-
-
-@pytest.fixture
-def client(daemon: RealDaemon, ollama_client: Callable[[RealDaemon], ollama.Client]) -> ollama.Client:
-    return ollama_client(daemon)
-
-
-@pytest.fixture
-def openai_client(daemon: RealDaemon) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{daemon.url}/v1", api_key="unused", max_retries=0) as made:
-        yield made
 
 
 @pytest.fixture

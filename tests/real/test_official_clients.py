@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import ollama
@@ -26,17 +25,6 @@ SHORT = {"num_predict": 6, "seed": 1}
 @pytest.fixture
 def daemon(start_daemon: StartDaemon) -> RealDaemon:
     return start_daemon()
-
-
-@pytest.fixture
-def client(daemon: RealDaemon, ollama_client: Callable[[RealDaemon], ollama.Client]) -> ollama.Client:
-    return ollama_client(daemon)
-
-
-@pytest.fixture
-def openai_client(daemon: RealDaemon) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{daemon.url}/v1", api_key="unused", max_retries=0) as made:
-        yield made
 
 
 def test_list_and_show(client: ollama.Client) -> None:

@@ -6,7 +6,7 @@ import base64
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,17 +38,6 @@ ENDLESS = {"num_predict": 30_000, "num_ctx": 32_768}
 @pytest.fixture
 def daemon(start_daemon: StartDaemon) -> RealDaemon:
     return start_daemon()
-
-
-@pytest.fixture
-def client(daemon: RealDaemon, ollama_client: Callable[[RealDaemon], ollama.Client]) -> ollama.Client:
-    return ollama_client(daemon)
-
-
-@pytest.fixture
-def openai_client(daemon: RealDaemon) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{daemon.url}/v1", api_key="unused", max_retries=0) as made:
-        yield made
 
 
 @pytest.fixture
