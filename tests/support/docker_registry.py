@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 import httpx2
 
+from tests.support.certificates import Certificate
 from tests.support.real_daemon import wait_until
 from tests.support.store_fixture import OllamaStore
 
@@ -44,20 +45,22 @@ class DockerRegistry:
     """`docker-registry serve` with its files in `folder`. A context manager; leaving it ends the process.
 
     With `realm` it lets nobody in without a token, and says that tokens are to be had at this URL; any token will do.
+    With `certificate` it speaks HTTPS and nothing else.
     """
 
-    def __init__(self, folder: Path, *, realm: str | None = None) -> None:
+    def __init__(self, folder: Path, *, realm: str | None = None, certificate: Certificate | None = None) -> None:
         program = find_docker_registry()
         assert program is not None, NO_REGISTRY
         self._program = program
         self.files = folder / "files"
         self.port = 0
+        self._scheme = "http" if certificate is None else "https"
         self._log = folder / "log"
         self._configuration = folder / "configuration.json"
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         # JSON is YAML, too.
-        self._configuration.write_text(json.dumps(configuration(self.files, realm)))
+        self._configuration.write_text(json.dumps(configuration(self.files, realm, certificate)))
         self._headers = {} if realm is None else {"Authorization": "Bearer any"}
 
     def __enter__(self) -> Self:
@@ -90,7 +93,7 @@ class DockerRegistry:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self._scheme}://127.0.0.1:{self.port}"
 
     # What is in it, by its own API and none of our code
 
@@ -128,7 +131,7 @@ class DockerRegistry:
         return httpx2.Client(base_url=self.url, headers=self._headers, timeout=60, trust_env=False, verify=False)
 
 
-def configuration(files: Path, realm: str | None) -> Mapping[str, Any]:
+def configuration(files: Path, realm: str | None, certificate: Certificate | None) -> Mapping[str, Any]:
     everything: dict[str, Any] = {
         "version": "0.1",
         "log": {"level": "info", "accesslog": {"disabled": True}},
@@ -142,6 +145,8 @@ def configuration(files: Path, realm: str | None) -> Mapping[str, Any]:
     if realm is not None:
         # The registry's own module for tests of clients: it asks for a token and believes every one.
         everything["auth"] = {"silly": {"realm": realm, "service": "tests"}}
+    if certificate is not None:
+        everything["http"]["tls"] = {"certificate": str(certificate.certificate), "key": str(certificate.key)}
     return everything
 
 

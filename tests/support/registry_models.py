@@ -120,10 +120,12 @@ def strays(store: Path) -> set[str]:
     return {path.name for path in (store / "blobs").iterdir()} - used
 
 
-async def transfer(port: int, kind: str, name: str, *, within: float = WITHIN) -> list[dict[str, Any]]:
+async def transfer(
+    port: int, kind: str, name: str, *, insecure: bool = True, within: float = WITHIN
+) -> list[dict[str, Any]]:
     """`pull` or `push`; all that the daemon tells of it."""
     with trio.fail_after(within):
         async with ApiClient(port) as client:
-            await client.post(f"/api/{kind}", model=name, insecure=True)
+            await client.post(f"/api/{kind}", model=name, insecure=insecure)
             assert await client.status() == 200
             return await client.records()

@@ -13,9 +13,10 @@ import trio
 
 from trio_ollama import OLLAMA_API_VERSION, __version__
 
+from .advice import advised
 from .challenge import Challenge, read_token
 from .connection import Connection
-from .errors import RegistryError
+from .errors import ConnectionFailedError, RegistryError
 from .keys import Keys
 from .limits import Limits
 from .reference import Reference, origin
@@ -102,7 +103,10 @@ class Client:
         where = origin(url)
         connection = self._take(where)
         if connection is None:
-            connection = await Connection.open(url, direct=self.reference.local, limit=self._limits.stall)
+            try:
+                connection = await Connection.open(url, direct=self.reference.local, limit=self._limits.stall)
+            except ConnectionFailedError as error:
+                raise advised(error) from error
         try:
             yield await connection.request(
                 method,

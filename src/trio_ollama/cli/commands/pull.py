@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 @click.command(name="pull", cls=ServerCommand)
 @click.argument("model", shell_complete=models)
-@click.option("--insecure", is_flag=True, help="Let the registry speak plain HTTP, or have any certificate.")
+@click.option("--insecure", is_flag=True, help="Speak plain HTTP with the registry, not HTTPS.")
 def command(model: str, insecure: bool) -> None:
     """Fetch MODEL from a registry into the server's store, or what has changed of it there.
 

@@ -19,7 +19,7 @@ OLLAMA_COM = (".ollama.ai", ".ollama.com")
 
 @click.command(name="push", cls=ServerCommand)
 @click.argument("model", shell_complete=models)
-@click.option("--insecure", is_flag=True, help="Let the registry speak plain HTTP, or have any certificate.")
+@click.option("--insecure", is_flag=True, help="Speak plain HTTP with the registry, not HTTPS.")
 def command(model: str, insecure: bool) -> None:
     """Send MODEL from the server's store to the registry that its name says: [HOST/]NAMESPACE/MODEL[:TAG].
 

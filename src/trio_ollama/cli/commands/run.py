@@ -62,7 +62,7 @@ def _format(ctx: click.Context, param: click.Parameter, value: str) -> str | Jso
 @click.argument("prompt", nargs=-1)
 @click.option("--keepalive", default="", metavar="DURATION", help="How long the model stays loaded (5m, 1h30m, -1m).")
 @click.option("--verbose", is_flag=True, help="Show counts and times after each answer.")
-@click.option("--insecure", is_flag=True, help="Allow plain http where the model has to be pulled first.")
+@click.option("--insecure", is_flag=True, help="Speak plain HTTP with the registry if the model has to be pulled.")
 @click.option("--nowordwrap", is_flag=True, help="Do not break long lines between words.")
 @click.option("--format", default="", metavar="FORMAT", callback=_format, help="json, or a JSON schema.")
 @click.option(
