@@ -74,10 +74,10 @@ class Child:
         await preempt()
         if process is None or process.exited is not None or context.cancelled:
             return False
-        if process._hangs:  # its health check hangs as well
+        if process.hangs:  # its health check hangs as well
             try:
                 with context.governing(), trio.move_on_after(PING_LIMIT_LOADING if loading else PING_LIMIT):
-                    await process._thawed.wait()
+                    await process.thawed.wait()
                     return process.exited is None
             except ContextCanceledError:
                 return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from simulations.world.runners import SimulatedRunnerFactory
+from simulations.world.factory import SimulatedRunnerFactory
 
 from .scheduler import Control
 

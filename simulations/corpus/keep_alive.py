@@ -1,4 +1,4 @@
-"""How long a runner stays: timers, stop and delete, and whose wish counts (R21-R30)."""
+"""How long a runner stays when nobody uses it: timers, and whose wish counts (R21-R24, R27-R29)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from simulations.scenarios import Fault, Request, Run, Scenario, What
-from simulations.world.behaviour import Behaviour
 from trio_ollama.scheduler import Policy
 
 from .case import Case, Known
+from .ingredients import TWO_SLOTS
 from .requirements import (
     MOMENT,
     answered,
-    cancelled,
     end,
     failed,
     generations,
-    launched,
-    never_two,
-    processes,
     stopped,
     unharmed,
 )
@@ -27,8 +23,6 @@ from .requirements import (
 __all__ = ["CASES", "NOT_HERE"]
 
 SECOND: Final = 10**9
-TWO_SLOTS: Final = Policy(num_parallel=2)
-LONG_LOAD: Final = Behaviour(load_time=10)
 
 
 # -- R21 ----------------------------------------------------------------------------------------------------------
@@ -216,101 +210,6 @@ R24_STAYS = Case(
 )
 
 
-# -- R25 ----------------------------------------------------------------------------------------------------------
-
-
-def _stop_is_kept(run: Run) -> Iterator[str]:
-    yield from answered(run, 0, by=12 + MOMENT)
-    yield from stopped(run, "a", after=12, by=12 + MOMENT)
-    yield from answered(run, 1, by=12 + 3 + MOMENT)
-    yield from launched(run, "a", 2)
-    yield from never_two(run, "a")
-
-
-R25 = Case(
-    entry="R25",
-    title="a stop while a model is used, forgotten for the next request",
-    known=(Known.CODE, Known.TEST, Known.REPORT),
-    source=("S000 expireRunner", "ollama/ollama#6739"),
-    scenario=Scenario(
-        policy=TWO_SLOTS,
-        requests=(Request(tokens=0, hold=10), Request(at=6, keep_alive=300)),
-        faults=(
-            Fault(at=5, what=What.STOP, target="a"),
-            Fault(at=5.5, what=What.STOP, target="a"),
-            Fault(at=5.5, what=What.STOP, target="nobody"),
-        ),
-    ),
-    requires=_stop_is_kept,
-)
-
-
-def _stream_is_no_hindrance(run: Run) -> Iterator[str]:
-    yield from answered(run, *range(20))
-    yield from launched(run, "a", 2)
-    yield from launched(run, "nobody", 0)
-    first = processes(run, "a")[0].signals
-    if not first or first[0][0] > 10:
-        yield "the stopped one is used on by later requests"
-
-
-R25_STREAM = Case(
-    entry="R25-b",
-    title="a stop while a model is used by a stream of requests, one beginning before another ends",
-    known=(Known.CODE, Known.TEST, Known.REPORT),
-    source=("S000 expireRunner", "ollama/ollama#6739"),
-    scenario=Scenario(
-        policy=TWO_SLOTS,
-        requests=tuple(Request(at=2 * n, tokens=0, hold=3) for n in range(20)),
-        faults=(Fault(at=5, what=What.STOP, target="a"),),
-    ),
-    requires=_stream_is_no_hindrance,
-)
-
-
-# -- R26 ----------------------------------------------------------------------------------------------------------
-
-
-def _served_then_gone(run: Run) -> Iterator[str]:
-    yield from answered(run, 0, by=10 + MOMENT)
-    yield from stopped(run, "a", after=10, by=10 + MOMENT)
-
-
-R26 = Case(
-    entry="R26",
-    title="a stop while a model is loaded",
-    known=(Known.CODE,),
-    source=("S000 expireRunner", "ollama/ollama-python#259"),
-    scenario=Scenario(
-        usual=LONG_LOAD,
-        requests=(Request(), Request(model="b", at=100)),
-        faults=(Fault(at=5, what=What.STOP, target="a"),),
-    ),
-    requires=_served_then_gone,
-)
-
-
-def _load_is_given_up(run: Run) -> Iterator[str]:
-    yield from cancelled(run, 0)
-    yield from stopped(run, "a", after=3, by=5)
-
-
-R26_NOBODY = Case(
-    entry="R26-b",
-    title="a stop while a model is loaded for nobody any more",
-    known=(Known.CODE,),
-    source=("S000 expireRunner",),
-    scenario=Scenario(
-        usual=LONG_LOAD,
-        policy=Policy(finish_abandoned_load=True),
-        requests=(Request(leaves=3), Request(model="b", at=100)),
-        faults=(Fault(at=5, what=What.STOP, target="a"),),
-    ),
-    requires=_load_is_given_up,
-    control_passes="none of its loads goes on when the first requester has left",
-)
-
-
 # -- R27 ----------------------------------------------------------------------------------------------------------
 
 
@@ -361,47 +260,6 @@ R29_SHORT = Case(
 )
 
 
-# -- R30 ----------------------------------------------------------------------------------------------------------
-
-
-def _old_one_is_out_of_reach(run: Run) -> Iterator[str]:
-    yield from _stop_is_kept(run)
-    if run.clients[1].generation == run.clients[0].generation:
-        yield "the deleted model serves a request that came after"
-
-
-R30 = Case(
-    entry="R30",
-    title="a model is deleted while it is used, and made anew",
-    known=(Known.REPORT,),
-    source=("ollama/ollama#4443",),
-    scenario=Scenario(
-        policy=TWO_SLOTS,
-        requests=(Request(tokens=0, hold=10), Request(at=6)),
-        faults=(Fault(at=5, what=What.STOP, target="a"),),
-    ),
-    requires=_old_one_is_out_of_reach,
-)
-
-
-def _idle_one_goes(run: Run) -> Iterator[str]:
-    yield from answered(run, 0, 1)
-    yield from stopped(run, "a", after=5, by=5)
-
-
-R30_IDLE = Case(
-    entry="R30-b",
-    title="a model is deleted while it is loaded and idle",
-    known=(Known.REPORT,),
-    source=("ollama/ollama#4443",),
-    scenario=Scenario(
-        requests=(Request(), Request(at=6)),
-        faults=(Fault(at=5, what=What.STOP, target="a"),),
-    ),
-    requires=_idle_one_goes,
-    control_passes="its delete, which leaves the runner alone, is not told apart from its stop here",
-)
-
 CASES: Final = (
     R21,
     R21_TIE,
@@ -412,20 +270,13 @@ CASES: Final = (
     R24,
     R24_ABSENT,
     R24_STAYS,
-    R25,
-    R25_STREAM,
-    R26,
-    R26_NOBODY,
     R27,
     R29,
     R29_SHORT,
-    R30,
-    R30_IDLE,
 )
 
 NOT_HERE: Final = {
     "R27": "the words for a duration: tests/test_durations.py",
     "R28": "when a runner is said to go: tests/server/routes/test_status.py, tests/simulations/test_corpus_early.py",
-    "R30": "which runner a delete concerns: tests/server/routes/test_store.py",
 }
 """What of an entry needs more than this world has, and where it is tested."""

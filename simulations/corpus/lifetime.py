@@ -1,4 +1,4 @@
-"""Whose runner is it, and is it there at all: users, ends and successors of processes (R12-R20)."""
+"""Whose runner is it, and is it there at all: users, ends and successors of processes (R12-R15, R18-R20)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from .case import Case, Known
 from .requirements import MOMENT, answered, cancelled, failed, generations, launched, never_two
 
 __all__ = ["CASES", "NOT_HERE"]
-
-TWO_SLOTS: Final = Policy(num_parallel=2)
 
 
 # -- R12 ----------------------------------------------------------------------------------------------------------
@@ -170,132 +168,6 @@ R15 = Case(
 )
 
 
-# -- R16 ----------------------------------------------------------------------------------------------------------
-
-
-def _nobody_is_stuck(run: Run) -> Iterator[str]:
-    yield from answered(run, 0, 1, 2)
-    yield from answered(run, 3, by=20 + 5 + 2 + 2 * MOMENT)
-    yield from answered(run, 4, by=40 + 2 + 2 * MOMENT)
-
-
-R16 = Case(
-    entry="R16",
-    title="a model goes and another one is placed, in one instant",
-    known=(Known.CODE, Known.REPORT),
-    source=("S003 updateFreeSpace", "ollama/ollama#10487"),
-    scenario=Scenario(
-        policy=Policy(max_models=10),
-        requests=(
-            Request(model="a"),
-            Request(model="b", at=3),
-            Request(model="c", at=6, tokens=0, keep_alive=12),
-            Request(model="d", at=19),
-            Request(model="e", at=40),
-        ),
-        faults=(
-            # The look at the GPUs that comes before the placement ends in the very instant.
-            Fault(at=18, what=What.QUERY_TIME, amount=1),
-            Fault(at=19.5, what=What.QUERY_TIME, amount=0),
-        ),
-    ),
-    requires=_nobody_is_stuck,
-    schedules=range(50),
-    older=True,
-)
-
-
-def _loaded_ones_are_free(run: Run) -> Iterator[str]:
-    yield from answered(run, 0, 1, 2)
-    yield from answered(run, 3, by=10 + MOMENT)
-
-
-R16_LOAD = Case(
-    entry="R16-b",
-    title="a load takes a minute, another one is to be placed: nobody gets what is loaded",
-    known=(Known.CODE, Known.REPORT),
-    source=("S003 updateFreeSpace", "ollama/ollama#10487"),
-    scenario=Scenario(
-        launches={"b": (Behaviour(load_time=60),)},
-        requests=(
-            Request(model="a"),
-            Request(model="b", at=5),
-            Request(model="c", at=6),
-            Request(model="a", at=10),
-        ),
-    ),
-    requires=_loaded_ones_are_free,
-    older=True,
-)
-
-
-# -- R17 ----------------------------------------------------------------------------------------------------------
-
-
-def _others_go_on(run: Run) -> Iterator[str]:
-    yield from answered(run, 0, 1)
-    yield from answered(run, 2, by=18 + MOMENT)
-
-
-R17 = Case(
-    entry="R17",
-    title="a look at the GPUs takes thirty seconds while a model goes",
-    known=(Known.CODE,),
-    source=("S000 processCompleted", "ollama/ollama#3489"),
-    scenario=Scenario(
-        requests=(
-            Request(model="a"),
-            Request(model="b", at=5, tokens=0, keep_alive=10),
-            Request(model="a", at=18),
-            Request(model="a", at=100),
-        ),
-        faults=(Fault(at=10, what=What.QUERY_TIME, amount=30),),
-    ),
-    requires=_others_go_on,
-)
-
-R17_EXIT = Case(
-    entry="R17-b",
-    title="a process takes a minute to end",
-    known=(Known.CODE,),
-    source=("S000 processCompleted", "ollama/ollama#3489"),
-    scenario=Scenario(
-        launches={"b": (Behaviour(term_time=None, kill_time=60),)},
-        requests=(
-            Request(model="a"),
-            Request(model="b", at=5, tokens=0, keep_alive=10),
-            Request(model="a", at=18),
-            Request(model="a", at=100),
-        ),
-    ),
-    requires=_others_go_on,
-)
-
-
-def _hung_one_is_alone(run: Run) -> Iterator[str]:
-    yield from answered(run, 0, 1)
-    yield from answered(run, 3, by=32 + 2 + MOMENT)
-
-
-R17_PING = Case(
-    entry="R17-c",
-    title="a loaded model does not answer, and another one is wanted",
-    known=(Known.CODE,),
-    source=("S000 needsReload", "ollama/ollama#3489"),
-    scenario=Scenario(
-        policy=TWO_SLOTS,
-        requests=(
-            Request(model="a"),
-            Request(model="b", at=5),
-            Request(model="a", at=20),
-            Request(model="c", at=32),
-        ),
-        faults=(Fault(at=10, what=What.HANG, target="a"), Fault(at=200, what=What.CRASH, target="a")),
-    ),
-    requires=_hung_one_is_alone,
-)
-
-
 # -- R18 ----------------------------------------------------------------------------------------------------------
 
 
@@ -347,10 +219,19 @@ R19 = Case(
     requires=_one_load_for_all,
 )
 
-CASES: Final = (R12, R12_QUEUE, R13, R14, R14_CANCELLED, R15, R16, R16_LOAD, R17, R17_EXIT, R17_PING, R18, R19)
+
+CASES: Final = (
+    R12,
+    R12_QUEUE,
+    R13,
+    R14,
+    R14_CANCELLED,
+    R15,
+    R18,
+    R19,
+)
 
 NOT_HERE: Final = {
-    "R17": "reading a model's file takes no time here: tests/scheduler/test_shell_loads.py",
     "R20": "what is loaded is asked for at every step of all cases: tests/simulations/test_corpus_early.py",
 }
 """What of an entry needs more than this world has, and where it is tested."""

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from simulations.world.behaviour import Behaviour
+from simulations.world.calls import BROKEN_OFF, UNREACHABLE, SimulatedCall
+from simulations.world.factory import SimulatedRunnerFactory
 from simulations.world.hardware import SimulatedHardware
-from simulations.world.runners import BROKEN_OFF, UNREACHABLE, SimulatedCall, SimulatedRunner, SimulatedRunnerFactory
+from simulations.world.runners import SimulatedRunner
 from trio_ollama.runners.contract import LaunchSpec
 from trio_ollama.scheduler.core.records import Runner
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 import trio
@@ -26,7 +25,9 @@ from trio_ollama.scheduler.core.values import FOREVER, Demand, LoadOptions
 
 from .overheard import leaves, overheard
 from .run import Run
-from .scenario import Fault, Request, Scenario, What
+from .scenario import Request, Scenario
+from .strike import strike
+from .watch import Watch, count_rows
 
 __all__ = ["patience", "play"]
 
@@ -53,7 +54,7 @@ def play(
     `watched`: the system's rules are checked after every step that changed something, not only at the end.
     """
     run = Run(scenario, schedule, system.name)
-    watch = _Watch(run)
+    watch = Watch(run)
     with overheard(run.broken):
         try:
             determinism.run(
@@ -73,7 +74,7 @@ def play(
     return run
 
 
-async def _main(run: Run, system: System, watch: _Watch, interfere: Callable[[World], None]) -> None:
+async def _main(run: Run, system: System, watch: Watch, interfere: Callable[[World], None]) -> None:
     scenario = run.scenario
     gpus = {f"GPU-{number}": round(size * GIB) for number, size in enumerate(scenario.gpus)}
     world = World(
@@ -92,7 +93,7 @@ async def _main(run: Run, system: System, watch: _Watch, interfere: Callable[[Wo
     try:
         async with running(world):
             if system is OURS:
-                _count(world, run)
+                count_rows(world, run)
             watch.begin(world)
             interfere(world)
             await _play(world, scenario, run)
@@ -111,7 +112,7 @@ async def _play(world: World, scenario: Scenario, run: Run) -> None:
         world.admit(_client(world, f"client {number}", request))
     async with trio.open_nursery() as nursery:
         for fault in sorted(scenario.faults, key=lambda fault: fault.at):
-            nursery.start_soon(_strike, world, fault, run.schedule, name=f"fault {fault.what}")
+            nursery.start_soon(strike, world, fault, run.schedule, name=f"fault {fault.what}")
         await sleep_until(scenario.last)
     _heal(world, scenario)
     with trio.move_on_after(patience(scenario)):
@@ -157,52 +158,6 @@ def _client(world: World, name: str, request: Request) -> Client:
     return Client(name, script)
 
 
-async def _strike(world: World, fault: Fault, schedule: int) -> None:
-    await sleep_until(fault.at)
-    if fault.stepwise and schedule:
-        trio.lowlevel.add_instrument(_Step(schedule, partial(_harm, world, fault)))
-    else:
-        _harm(world, fault)
-
-
-def _harm(world: World, fault: Fault) -> None:
-    world.note(f"fault: {fault.what} {fault.target} {fault.amount:g}")
-    world.factory.injected[fault.what] += 1
-    hardware = world.hardware
-    match fault.what:
-        case What.STOP:
-            world.scheduler.stop(fault.target)
-        case What.CRASH | What.HANG:
-            alive = [process for process in world.factory.alive if process.spec.model == fault.target]
-            for process in alive[-1:]:
-                if fault.what is What.CRASH:
-                    process.crash()
-                else:
-                    process.hang() if fault.amount else process.thaw()
-        case What.FOREIGN:
-            hardware.take_away(fault.target, round(fault.amount * GIB))
-        case What.LAG:
-            hardware.lag = fault.amount
-        case What.QUERY_TIME:
-            hardware.query_time = fault.amount
-        case What.QUERIES_FAIL:
-            hardware.failing = bool(fault.amount)
-        case What.QUERIES_RAISE:
-            hardware.error = OSError("simulated") if fault.amount else None
-        case What.VANISH:
-            (hardware.vanished.add if fault.amount else hardware.vanished.discard)(fault.target)
-        case What.NO_FIGURES:
-            hardware.silent = bool(fault.amount)
-        case What.MEMORY_FAILS:
-            hardware.memory_failing = bool(fault.amount)
-        case What.OUT_OF_MEMORY:
-            world.scheduler.runtime_out_of_memory()
-        case What.CLOSE:
-            world.close()
-        case What.END:
-            world.stop()
-
-
 def _heal(world: World, scenario: Scenario) -> None:
     """From now on everything is well: what converges, has to do so within bounds."""
     world.note("everything heals")
@@ -246,71 +201,3 @@ async def _shut_down(world: World, scenario: Scenario, run: Run) -> None:
     if took > bound:
         run.broken.append(f"I25: the end took {took:g} s, {bound:g} are allowed")
     run.broken += [f"I25: process {process.pid} outlives the server" for process in world.factory.alive]
-
-
-def _count(world: World, run: Run) -> None:
-    """Count which rows of the lifecycle table are used."""
-    fleet = world.scheduler.fleet
-    advance = fleet._advance
-
-    def counting(runner: object, event: object, *arguments: object, **more: object) -> None:
-        run.reached[runner.state, event] += 1  # type: ignore[attr-defined]
-        advance(runner, event, *arguments, **more)  # type: ignore[arg-type]
-
-    fleet._advance = counting  # type: ignore[method-assign]
-
-
-class _Step(trio.abc.Instrument):
-    """Does something after the n-th step of any task."""
-
-    def __init__(self, steps: int, action: Callable[[], None]) -> None:
-        self._left, self._action = steps, action
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._left -= 1
-        if not self._left:
-            self._action()
-
-
-class _Watch:
-    """Has the rules judged: after each step that changed the scheduler's state, and when nothing can run any more."""
-
-    def __init__(self, run: Run) -> None:
-        self._world: World | None = None
-        self._run = run
-        self._seen: object = None
-
-    def begin(self, world: World) -> None:
-        self._world = world
-        if world.system.rules is not None:
-            world.rules = world.system.rules(world)
-            world.rules.broken = self._run.broken
-
-    def end(self) -> None:
-        self._world = None
-
-    def after_step(self) -> None:
-        run, world = self._run, self._world
-        run.steps += 1
-        if world is None or run.broken:
-            return
-        steps = world.scheduler._steps
-        if steps != self._seen:
-            self._seen = steps
-            self._judge(world, world.rules.changed if world.rules is not None else None)
-
-    def at_rest(self, now: float, then: float) -> None:
-        """Nothing can happen any more before that instant."""
-        world = self._world
-        if world is not None and world.rules is not None and not self._run.broken:
-            self._judge(world, world.rules.quiet, now, then)
-
-    def _judge(self, world: World, rules: Callable[..., None] | None, *facts: float) -> None:
-        """A rule that fails itself is a broken one; the event loop is no place for exceptions."""
-        try:
-            if rules is None:
-                self._run.broken += world.system.violations(world.scheduler, world.factory)
-            else:
-                rules(*facts)
-        except Exception as error:
-            self._run.broken.append(repr(error))

@@ -12,7 +12,8 @@ from trio_ollama.scheduler.core import events as ev
 from trio_ollama.scheduler.core.decisions import Because
 from trio_ollama.scheduler.core.lifecycle import TRANSITIONS
 
-from .goals import Goal, reached
+from .goals import Goal
+from .reached import reached
 from .run import Run
 from .seeds import Spot
 

@@ -18,9 +18,10 @@ from simulations.plan.forecast import Forecast, Plan, forecast
 from simulations.plan.machine import Machine, MachineError, from_header, read_machine
 from simulations.plan.models import describe_models
 from simulations.plan.plot import draw
+from simulations.plan.reading import TraceError, read_trace
 from simulations.plan.sweep import KNOBS, SweepError, combinations, parse_sweep, turn
 from simulations.plan.table import Row, planned, recorded, render
-from simulations.plan.trace import Trace, TraceError, read_trace
+from simulations.plan.trace import Trace
 from trio_ollama.scheduler import Policy
 
 __all__ = ["arguments", "main"]

@@ -9,7 +9,7 @@ from trio_ollama.scheduler.core.fleet import Fleet
 from trio_ollama.scheduler.core.lifecycle import State
 from trio_ollama.scheduler.core.records import Runner
 
-from .runners import SimulatedRunnerFactory
+from .factory import SimulatedRunnerFactory
 
 __all__ = ["leftovers", "overbooked", "violations"]
 

@@ -6,7 +6,6 @@ state a runner had. Each is judged where it can break: at an event, after a step
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -19,34 +18,22 @@ from trio_ollama.scheduler.core.lifecycle import State
 from trio_ollama.scheduler.core.plan import plan
 from trio_ollama.scheduler.core.records import Runner
 from trio_ollama.scheduler.core.reload import difference
-from trio_ollama.scheduler.core.values import FOREVER, DeviceFacts, LaunchConfig, LoadOptions
+from trio_ollama.scheduler.core.values import DeviceFacts
 from trio_ollama.scheduler.tickets import Ticket
 
 from .clients import Client
 from .invariants import overbooked, violations
+from .keep_alives import KeepAlives
+from .second_opinion import serves
 
 if TYPE_CHECKING:
     from .world import World
 
-__all__ = ["Rules", "serves"]
+__all__ = ["Rules"]
 
 OURS_TO_END: Final = (Because.EVICTED_FOR, Because.RELOAD_FOR)
-BUSY: Final = -1
 BLINK: Final = 0.2
 """Seconds."""
-
-
-def serves(has: LaunchConfig, wants: LoadOptions) -> bool:
-    """Whether a runner may serve a wish, worked out a second time for the options that scenarios vary (R58, R59)."""
-    if wants.num_gpu >= 0 and has.num_gpu != wants.num_gpu:
-        return False
-    if not wants.num_batch_auto and has.num_batch != wants.num_batch:
-        return False
-    if has.context_shift != (wants.shift is not False):
-        return False
-    if wants.num_ctx_auto:
-        return has.num_ctx_auto or has.num_ctx >= wants.num_ctx
-    return has.num_ctx == (min(wants.num_ctx, has.train_context) if has.train_context else wants.num_ctx)
 
 
 class Rules:
@@ -56,9 +43,7 @@ class Rules:
         self.broken: list[str] = []
         self._world = world
         self._rank: dict[int, int] = {}
-        self._idle_since: dict[int, int] = {}
-        """By generation; `BUSY` while it has leases."""
-        self._keep_alive: dict[int, int] = {}
+        self._keep_alives = KeepAlives()
         self._claimed: dict[int, tuple[int, int]] = {}
         """(claiming request, last request that had come by then), by generation."""
         self._overtaken: dict[int, int] = {}
@@ -74,9 +59,6 @@ class Rules:
         """The scheduler's last step that was seen at rest, when, and whether what it left has been judged."""
         self._seen_at = 0.0
         self._judged = True
-        self._ends: dict[int, int] = {}
-        """When the keep-alives of idle runners end, by generation."""
-        self._next_end = math.inf
         self._line: list[Ticket] = []
         """Requests that waited for figures when it was last looked."""
         self._processes = 0
@@ -100,10 +82,9 @@ class Rules:
                 self._starters.add(event.seq)
                 self.broken += self._load_started(event)
             case ev.RunnerLoaded(gen=gen):
-                self._idle_since[gen] = event.at
-                self._keep_alive[gen] = self._world.scheduler.fleet.policy.keep_alive
+                self._keep_alives.loaded(gen, event.at, self._world.scheduler.fleet.policy.keep_alive)
             case ev.LeaseReleased(gen=gen, leases=0):
-                self._idle_since[gen] = event.at
+                self._keep_alives.idle(gen, event.at)
             case ev.LeaseLost(gen=gen, seq=seq):
                 if self._world.scheduler.fleet.runners[gen].state is State.STOPPING:
                     self._taken[seq] = event.at / 1e9
@@ -116,8 +97,8 @@ class Rules:
             case ev.RequestRefused(because=Because.SHUTTING_DOWN):
                 # It may have waited for a slot, under a lease that goes with it.
                 for gen, runner in self._world.scheduler.fleet.runners.items():
-                    if not runner.leases and self._idle_since.get(gen) == BUSY:
-                        self._idle_since[gen] = event.at
+                    if not runner.leases and self._keep_alives.busy(gen):
+                        self._keep_alives.idle(gen, event.at)
 
     def _waits(self, wait: ev.RequestWaits) -> Iterator[str]:
         """The bound, for those that have just come: by their first reason, which spares head starts (I13)."""
@@ -155,9 +136,7 @@ class Rules:
             self._overtaken[claimer] = self._overtaken.get(claimer, 0) + 1
             if self._overtaken[claimer] > fleet.policy.overtakes:
                 yield f"I23: request {claimer} is overtaken {self._overtaken[claimer]} times"
-        if demand.keep_alive is not None:
-            self._keep_alive[grant.gen] = demand.keep_alive
-        self._idle_since[grant.gen] = BUSY
+        self._keep_alives.granted(grant.gen, demand.keep_alive)
 
     def _load_started(self, load: ev.LoadStarted) -> Iterator[str]:
         world, fleet = self._world, self._world.scheduler.fleet
@@ -192,10 +171,8 @@ class Rules:
         fleet = self._world.scheduler.fleet
         runner = fleet.runners[drain.gen]
         which = f"generation {drain.gen}"
-        if drain.because is Because.EXPIRED:
-            since, keep = self._idle_since[drain.gen], self._keep_alive[drain.gen]
-            if since == BUSY or keep == FOREVER or drain.at < since + keep:
-                yield f"I15: {which} expires before its time"
+        if drain.because is Because.EXPIRED and drain.at < self._keep_alives.end(drain.gen):
+            yield f"I15: {which} expires before its time"
         if drain.because in OURS_TO_END:
             waiter = fleet.waiters.get(drain.seq or 0)
             if runner.leases:
@@ -278,23 +255,13 @@ class Rules:
             return
         if scheduler._steps != self._seen:
             self._seen, self._seen_at, self._judged = scheduler._steps, now, False
-            self._ends = dict(self._keep_alives())
-            self._next_end = min(self._ends.values(), default=math.inf)
-        if now * 1e9 > self._next_end + 1:
-            late = [gen for gen, end in self._ends.items() if now * 1e9 > end + 1]
+            self._keep_alives.note(scheduler.fleet.runners)
+        if late := self._keep_alives.overdue(now):
             self.broken.append(f"I15: generations {late} outlive their keep-alive")
         # What lasts no longer than a blink costs nobody anything, and is most of what there is to be judged.
         if not self._judged and then > self._seen_at + BLINK:
             self._judged = True
             self.broken += self._at_rest(round(now * 1e9))
-
-    def _keep_alives(self) -> Iterator[tuple[int, int]]:
-        """When those of idle runners end, by generation."""
-        for gen, runner in self._world.scheduler.fleet.runners.items():
-            if runner.state is State.READY and not runner.leases:
-                since, keep = self._idle_since[gen], self._keep_alive[gen]
-                if since != BUSY and keep != FOREVER:
-                    yield gen, since + keep
 
     def _at_rest(self, now: int) -> Iterator[str]:
         world = self._world

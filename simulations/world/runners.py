@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import signal
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
-from types import TracebackType
+from dataclasses import replace
 from typing import Any, Final
 
 import trio
@@ -21,91 +19,18 @@ from trio_ollama.runners.contract import (
     LoadReport,
     LoadStalledError,
     RunnerDiedError,
-    RunnerRefusedError,
-    SpawnError,
     looks_like_out_of_memory,
 )
 
 from .behaviour import Behaviour
+from .calls import SimulatedCall
 from .hardware import GIB, SimulatedHardware
 from .loop import Nap, sleep
 
-__all__ = ["SimulatedCall", "SimulatedRunner", "SimulatedRunnerFactory"]
+__all__ = ["SimulatedRunner"]
 
 REAP_LIMIT: Final = 5.0
 """Seconds in which a killed process is expected to be gone, as with the real ones."""
-AUTOPSY_TIME: Final = 0.005
-"""Seconds between the end of a process and the words of its broken connections."""
-FIELDS: Final = tuple(field.name for field in fields(Behaviour))
-SLOTLESS: Final = frozenset({"/tokenize", "/detokenize", "/apply-template"})
-UNREACHABLE: Final = "model runner has unexpectedly stopped, this may be due to resource limitations"
-BROKEN_OFF: Final = "an error was encountered while running the model"
-
-
-class SimulatedRunnerFactory:
-    """Implements `RunnerFactory`. `footprint` tells the bytes by device that a launch takes."""
-
-    def __init__(
-        self,
-        hardware: SimulatedHardware,
-        footprint: Callable[[LaunchSpec], Mapping[str, int]],
-        usual: Behaviour | None = None,
-        *,
-        note: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        self._hardware = hardware
-        self._footprint = footprint
-        self._note = note
-        self.usual = usual or Behaviour()
-        self._next: dict[str, list[Behaviour]] = {}
-        self.spawned: list[SimulatedRunner] = []
-        """Every process there ever was, in order."""
-        self._alive: list[SimulatedRunner] = []
-        self.injected: Counter[str] = Counter()
-        """How often processes were to behave otherwise than usual, by field of `Behaviour`."""
-
-    def next(self, model: str, *behaviours: Behaviour) -> None:
-        """The next launches of `model` (a path) behave so; all others as usual."""
-        self._next.setdefault(model, []).extend(behaviours)
-
-    def heal(self, usual: Behaviour) -> None:
-        """All processes started from now on behave so; those that hang go on, and all can die."""
-        self.usual = usual
-        self._next.clear()
-        for runner in self.alive:
-            runner.thaw()
-            runner.let_go(usual)
-
-    @property
-    def alive(self) -> list[SimulatedRunner]:
-        self._alive = [runner for runner in self._alive if runner.exited is None]
-        return self._alive
-
-    def describe(self) -> str:
-        return "simulated"
-
-    def spawn(self, spec: LaunchSpec) -> SimulatedRunner:
-        queue = self._next.get(spec.model)
-        behaviour = queue.pop(0) if queue else self._usually(spec)
-        if behaviour != self.usual:
-            self.injected.update(name for name in FIELDS if getattr(behaviour, name) != getattr(self.usual, name))
-        if behaviour.spawn_raises is not None:
-            raise behaviour.spawn_raises
-        if behaviour.spawn_error is not None:
-            raise SpawnError(behaviour.spawn_error)
-        pid = 1000 + len(self.spawned)
-        runner = self._process(pid, spec, behaviour)
-        self.spawned.append(runner)
-        self._alive.append(runner)
-        self._note(f"process {pid} starts: {spec.model}")
-        return runner
-
-    def _usually(self, spec: LaunchSpec) -> Behaviour:
-        """How a process behaves of which nothing else was said."""
-        return self.usual
-
-    def _process(self, pid: int, spec: LaunchSpec, behaviour: Behaviour) -> SimulatedRunner:
-        return SimulatedRunner(pid, spec, behaviour, self._hardware, self._footprint(spec), note=self._note)
 
 
 class SimulatedRunner:
@@ -157,8 +82,9 @@ class SimulatedRunner:
         """The most calls that ever occupied slots together."""
         self.signals: list[tuple[float, str]] = []
         """What it was sent, and when."""
-        self._hangs = behaviour.hangs
-        self._thawed = trio.Event()
+        self.hangs = behaviour.hangs
+        """It answers nothing."""
+        self.thawed = trio.Event()
         """It hangs no longer, or never will."""
 
     # -- the contract ---------------------------------------------------------------------------------------------
@@ -246,12 +172,12 @@ class SimulatedRunner:
 
     def hang(self) -> None:
         """It answers nothing from now on."""
-        self._hangs = True
+        self.hangs = True
 
     def thaw(self) -> None:
         """It answers again."""
-        self._hangs = False
-        self._thawed.set()
+        self.hangs = False
+        self.thawed.set()
 
     def let_go(self, usual: Behaviour) -> None:
         """It ends as others do when it is told to; if it was killed, the operating system lets it die after all."""
@@ -295,7 +221,7 @@ class SimulatedRunner:
         self.gone.set()
         for call in self.waiting:
             call.wake()
-        self._thawed.set()
+        self.thawed.set()
         self._news.set()
         for unsettled in list(self.unsettled):
             unsettled.settle()
@@ -370,142 +296,3 @@ class SimulatedRunner:
     def died(self, text: str) -> RunnerDiedError:
         how = f": {self._exit.describe()}" if self._exit is not None else ""
         return RunnerDiedError(text + how, out_of_memory=looks_like_out_of_memory(how))
-
-
-class SimulatedCall:
-    """One call: the context manager and what it yields, as with the real runners."""
-
-    def __init__(self, runner: SimulatedRunner, path: str, body: Mapping[str, Any]) -> None:
-        self._runner = runner
-        self._path = path
-        self._body = body
-        self.settled = trio.Event()
-        self._left = int(body.get("n_predict", 5))
-        self._given = 0
-        self._prompt_done = False
-        self._sent = False
-        self._over = False
-        self._nap = Nap()
-        self._frozen: trio.CancelScope | None = None
-        self._aborted: Exception | None = None
-
-    @property
-    def _generates(self) -> bool:
-        return self._path not in SLOTLESS and self._path != "/v1/embeddings"
-
-    def settle(self) -> None:
-        """The child works no longer for this call."""
-        if not self.settled.is_set():
-            self.settled.set()
-            if self in self._runner.unsettled:
-                self._runner.unsettled.remove(self)
-
-    async def __aenter__(self) -> SimulatedCall:
-        runner = self._runner
-        try:
-            await trio.lowlevel.checkpoint()  # to connect
-            if runner.gone.is_set():
-                raise runner.died(UNREACHABLE)
-            if self._path not in SLOTLESS:
-                runner.occupy(self)
-            self._sent = True
-            self._unless_aborted()
-            await self._read_prompt()
-            if runner.behaviour.refuses_calls is not None:
-                self._finish()
-                raise RunnerRefusedError(500, runner.behaviour.refuses_calls)
-            if self._generates and self._prompt > runner.spec.num_ctx:
-                self._finish()
-                text = f"request ({self._prompt} tokens) exceeds the available context size"
-                raise RunnerRefusedError(400, text, kind="exceed_context_size_error")
-        except BaseException:
-            self._leave()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leave()
-
-    def abort(self, error: Exception) -> None:
-        self._aborted = self._aborted or error
-        self._nap.end()
-        if self._frozen is not None:
-            self._frozen.cancel()
-
-    def wake(self) -> None:
-        """The child has ended: wait no longer for its answer."""
-        self._nap.end()
-
-    def _unless_aborted(self) -> None:
-        if self._aborted is not None:
-            raise self._aborted
-
-    async def _read_prompt(self) -> None:
-        """The child's work before the head of its answer."""
-        await self._wait(self._runner.behaviour.prompt_time, UNREACHABLE)
-
-    @property
-    def _prompt(self) -> int:
-        return len(str(self._body.get("prompt", "")).split())
-
-    async def receive(self) -> list[dict[str, Any]]:
-        runner = self._runner
-        self._unless_aborted()
-        if self._over:
-            await trio.lowlevel.checkpoint()
-            return []
-        if not self._generates:
-            await self._wait(runner.behaviour.token_time, BROKEN_OFF)
-            self._finish()
-            return [self._answer()]
-        if not self._prompt_done:
-            self._prompt_done = True
-            await self._wait(0, BROKEN_OFF)
-            return [{"prompt_progress": {"total": self._prompt, "processed": self._prompt}}]
-        # The last token comes together with the end: as long after the one before as if they came one by one.
-        last = self._given + 1 == self._left
-        await self._wait(runner.behaviour.token_time * (2 if last else 1), BROKEN_OFF)
-        events: list[dict[str, Any]] = []
-        if self._given < self._left:
-            self._given += 1
-            events.append({"content": f"t{self._given} ", "stop": False})
-            runner.count_token()
-        if self._given == self._left and not runner.ending:
-            self._finish()
-            events.append({"content": "", "stop": True, "timings": {"predicted_n": self._given}})
-        return events
-
-    def _answer(self) -> dict[str, Any]:
-        if self._path == "/tokenize":
-            return {"tokens": list(range(len(str(self._body.get("content", "")).split())))}
-        return {"data": [{"embedding": [1.0, 0.0]}]}
-
-    async def _wait(self, seconds: float, phase: str) -> None:
-        """The child takes that long for its next answer, if it lives to give it."""
-        runner = self._runner
-        runner.waiting[self] = None
-        try:
-            await self._nap.sleep(0 if runner.gone.is_set() else seconds)
-        finally:
-            del runner.waiting[self]
-        if runner._hangs and self._aborted is None:
-            with trio.CancelScope() as self._frozen:
-                await runner._thawed.wait()
-        if runner.gone.is_set() and self._aborted is None:
-            await self._nap.sleep(AUTOPSY_TIME)
-            self._unless_aborted()
-            raise runner.died(phase)
-        self._unless_aborted()
-
-    def _finish(self) -> None:
-        self._over = True
-        self.settle()
-
-    def _leave(self) -> None:
-        if not self._sent or self._over:
-            self.settle()
-        else:
-            self._over = True
-            self._runner.settle_later(self)

@@ -8,9 +8,9 @@ from typing import Any
 
 from trio_ollama.scheduler import Scheduler
 
+from .factory import SimulatedRunnerFactory
 from .invariants import leftovers, overbooked, violations
 from .rules import Rules
-from .runners import SimulatedRunnerFactory
 
 __all__ = ["OURS", "System"]
 

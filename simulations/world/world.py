@@ -17,9 +17,10 @@ from trio_ollama.scheduler.core.events import Event
 
 from .behaviour import Behaviour
 from .clients import Client, Script
+from .factory import SimulatedRunnerFactory
 from .hardware import GIB, SimulatedHardware
 from .rules import Rules
-from .runners import SimulatedRunner, SimulatedRunnerFactory
+from .runners import SimulatedRunner
 from .system import OURS, System
 from .trace import Trace
 

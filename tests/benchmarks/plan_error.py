@@ -27,8 +27,9 @@ from simulations.plan.calibrate import calibrate
 from simulations.plan.forecast import Plan, forecast
 from simulations.plan.machine import from_header
 from simulations.plan.rates import Rates
+from simulations.plan.reading import read_trace
 from simulations.plan.table import Row, planned, recorded
-from simulations.plan.trace import Trace, read_trace
+from simulations.plan.trace import Trace
 from tests.support.api_client import ApiClient
 from tests.support.real_daemon import RealDaemon
 from tests.support.store_fixture import OllamaStore

@@ -27,8 +27,8 @@ from simulations.world.loop import sleep
 PARTS = {
     "the scheduler's steps": ("scheduler/scheduler.py", "step"),
     "planner passes, those of the rules included": ("core/plan.py", "plan"),
-    "rules after a step": ("scenarios/play.py", "after_step"),
-    "rules at rest": ("scenarios/play.py", "at_rest"),
+    "rules after a step": ("scenarios/watch.py", "after_step"),
+    "rules at rest": ("scenarios/watch.py", "at_rest"),
     "scopes entered": ("trio/_core/_run.py", "__enter__"),
     "scopes left": ("trio/_core/_run.py", "_close"),
     "tasks begun": ("trio/_core/_run.py", "spawn_impl"),

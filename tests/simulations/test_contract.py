@@ -9,8 +9,8 @@ import trio
 from trio.testing import MockClock
 
 from simulations.world import determinism
+from simulations.world.factory import SimulatedRunnerFactory
 from simulations.world.hardware import SimulatedHardware
-from simulations.world.runners import SimulatedRunnerFactory
 from tests.runners.contract_suite import RunnerContract
 from trio_ollama.runners.contract import LaunchSpec
 

@@ -7,12 +7,20 @@ from itertools import chain
 import pytest
 import trio
 
-from simulations.corpus import Case, cancellation, keep_alive, lifetime
+from simulations.corpus import (
+    Case,
+    cancelled_served,
+    cancelled_waiting,
+    keep_alive,
+    lifetime,
+    locks,
+    stopping,
+)
 from simulations.scenarios import play
 from simulations.world.world import World
 from trio_ollama.scheduler.core.events import LeaseGranted
 
-MODULES = (cancellation, lifetime, keep_alive)
+MODULES = (cancelled_waiting, cancelled_served, lifetime, locks, keep_alive, stopping)
 EVERY = list(chain.from_iterable(module.CASES for module in MODULES))
 
 
@@ -31,8 +39,8 @@ def test_every_entry_has_a_case_or_is_tested_elsewhere() -> None:
 def test_R05_strikes_before_between_and_after_the_handing_over() -> None:
     """Else the case would not be the one that it says it is."""
     before = between = after = 0
-    for schedule in cancellation.R05.schedules:
-        run = play(cancellation.R05.scenario, schedule=schedule)
+    for schedule in cancelled_waiting.R05.schedules:
+        run = play(cancelled_waiting.R05.scenario, schedule=schedule)
         granted = sum(isinstance(event, LeaseGranted) for event in run.events)
         resumed = sum(client.granted_at is not None for client in run.clients)
         before += len(run.clients) - granted

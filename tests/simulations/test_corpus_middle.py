@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from simulations.corpus import Case, eviction, fairness, memory_errors, recovery, reload
+from simulations.corpus import Case, eviction, fairness, memory_errors, recovery, reload, victims
 from simulations.scenarios import play
 
-MODULES: Final = (recovery, eviction, memory_errors, fairness, reload)
+MODULES: Final = (recovery, eviction, victims, memory_errors, fairness, reload)
 CASES: Final = [case for module in MODULES for case in module.CASES]
 NOT_HERE: Final = {entry: where for module in MODULES for entry, where in module.NOT_HERE.items()}
 

@@ -15,9 +15,9 @@ import pytest
 from simulations.plan.forecast import Forecast, Plan, forecast
 from simulations.plan.machine import Machine
 from simulations.plan.rates import ModelRates, Rates
+from simulations.plan.reading import parse_trace
 from simulations.plan.sweep import SweepError, combinations, parse_sweep, turn
 from simulations.plan.table import percentile, planned
-from simulations.plan.trace import parse_trace
 from simulations.verbs import plan as verb
 from trio_ollama.scheduler import Policy
 

@@ -10,8 +10,8 @@ import pytest
 
 from simulations.plan.calibrate import calibrate
 from simulations.plan.machine import from_header
+from simulations.plan.reading import TraceError, parse_trace
 from simulations.plan.table import recorded
-from simulations.plan.trace import TraceError, parse_trace
 from trio_ollama.scheduler import LoadOptions
 
 GIB = 1 << 30

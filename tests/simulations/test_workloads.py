@@ -6,8 +6,9 @@ from collections import Counter
 from dataclasses import replace
 
 from simulations.scenarios import Scenario, What
+from simulations.scenarios.drawing import CLIENTS, Draw
 from simulations.scenarios.troubles import PROCESS_FAULTS
-from simulations.scenarios.workloads import CLIENTS, KINDS, _Draw, draw
+from simulations.scenarios.workloads import KINDS, draw
 from simulations.world.behaviour import Behaviour
 
 SCENARIOS = [draw(seed) for seed in range(20 * len(KINDS))]
@@ -33,7 +34,7 @@ def test_every_scenario_has_its_clients_and_asks_for_models_it_names() -> None:
 def test_the_whole_menu_of_faults_is_drawn() -> None:
     whats = Counter(fault.what for scenario in SCENARIOS for fault in scenario.faults)
     assert whats.keys() == set(What)
-    random, usual = _Draw(0, "trouble").random, Behaviour()
+    random, usual = Draw(0, "trouble").random, Behaviour()
     for name, spoil in PROCESS_FAULTS.items():
         assert spoil(random, usual) != usual, name
     changed = {
@@ -84,7 +85,7 @@ def test_one_client_more_leaves_the_others_as_they_are() -> None:
     def without(scenario: Scenario, number: int) -> Scenario:
         return replace(scenario, requests=scenario.requests[:number])
 
-    one, other = _Draw(3, "few"), _Draw(3, "few")
+    one, other = Draw(3, "few"), Draw(3, "few")
     KINDS["few"](one)
     KINDS["few"](other)
     first = one.scenario()
