@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -62,10 +64,20 @@ def test_the_tag_once_there_is_a_colon(store: FakeOllama) -> None:
 
 def test_several_models(store: FakeOllama) -> None:
     assert offered("rm", "smollm2", "O") == ["Other/llama:8b"]
+    assert offered("rm", "smollm2", "") == ["smollm2:1.7b", "Other/llama:8b"], "those that the line has not"
 
 
 def test_stop_knows_what_is_loaded(store: FakeOllama) -> None:
     assert offered("stop", "") == ["smollm2:1.7b"]
+
+
+def test_cancel_knows_what_is_under_way(server: FakeOllama) -> None:
+    server.answers["GET /api/requests"] = Answer({"requests": [{"id": "r12"}, {"id": "r7"}]})
+    assert offered("cancel", "r1") == ["r12"]
+
+
+def test_a_prompt_may_name_files() -> None:
+    assert offered("run", "smollm2", "./pic", shell="bash") == ["./pic"]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +87,8 @@ def test_stop_knows_what_is_loaded(store: FakeOllama) -> None:
         (("show", "smollm2", ":", "l"), ["latest"]),
         (("rm", "Other/llama", ":", "8b", "smollm2", ":", "1"), ["1.7b"]),
         (("show", "smo"), ["smollm2", "smollm2:1.7b"]),
+        (("show", "smollm2:1"), ["smollm2:1.7b"]),  # COMP_WORDBREAKS without a colon
+        (("show", "'smollm2:1"), ["smollm2:1.7b"]),
     ],
 )
 def test_bash_splits_at_colons(store: FakeOllama, words: tuple[str, ...], names: list[str]) -> None:
@@ -115,11 +129,24 @@ def test_a_silent_server_holds_up_nobody(server: FakeOllama, monkeypatch: pytest
     assert server.client_left.wait(20)
 
 
+def test_a_host_whose_address_is_not_found_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may look for half a minute."""
+    found = threading.Event()
+    monkeypatch.setattr("trio_ollama.cli.completion.PATIENCE", 0.05)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found.wait())
+    monkeypatch.setenv("OLLAMA_HOST", "far.example")
+    assert offered("show", "") == []
+    found.set()
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_scripts_ask_the_program(invoke: Invoke, shell: str) -> None:
     result = invoke("completion", shell)
     assert (result.exit_code, result.stderr) == (0, "")
     assert f"_TRIO_OLLAMA_COMPLETE={shell}_complete" in result.stdout
+    # What stands in click's scripts, and we change.
+    assert ("{ autoload -Uz compinit && compinit -i }\n" in result.stdout) == (shell == "zsh")
+    assert ('string split -m 1 "," ' in result.stdout) == (shell == "fish")
     assert invoke("completion", "tcsh").exit_code == 2
 
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import click
 
 from trio_ollama.cli.client import Client
+from trio_ollama.cli.completion import requests
 from trio_ollama.cli.options import ServerCommand
 from trio_ollama.cli.ours import only_ours
 
@@ -14,7 +15,7 @@ __all__ = ["command"]
 
 
 @click.command(name="cancel", cls=ServerCommand)
-@click.argument("id", metavar="ID")
+@click.argument("id", metavar="ID", shell_complete=requests)
 def command(id: str) -> None:
     """End the request ID, as `ps --requests` lists it; its client gets an error that says so."""
     client = Client.from_environment()

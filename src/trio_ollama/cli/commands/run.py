@@ -13,7 +13,7 @@ import click
 from trio_ollama.cli.answer import AnswerPrinter
 from trio_ollama.cli.attachments import attach
 from trio_ollama.cli.client import Client, ClientError, Json, ResponseError
-from trio_ollama.cli.completion import models
+from trio_ollama.cli.completion import files, models
 from trio_ollama.cli.options import ServerCommand
 from trio_ollama.cli.ours import NO_ROUTE
 from trio_ollama.cli.session import Session
@@ -59,7 +59,7 @@ def _format(ctx: click.Context, param: click.Parameter, value: str) -> str | Jso
     "NO_COLOR=1 shows thinking in no colour.",
 )
 @click.argument("model", shell_complete=models)
-@click.argument("prompt", nargs=-1)
+@click.argument("prompt", nargs=-1, shell_complete=files)
 @click.option("--keepalive", default="", metavar="DURATION", help="How long the model stays loaded (5m, 1h30m, -1m).")
 @click.option("--verbose", is_flag=True, help="Show counts and times after each answer.")
 @click.option("--insecure", is_flag=True, help="Speak plain HTTP with the registry if the model has to be pulled.")
