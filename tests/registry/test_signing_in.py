@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from tests.support.fake_registry import Reaction, Request
+from tests.support.fake_registry import MODEL, Reaction, Request
+from trio_ollama.models.manifest import Layer, Manifest
 from trio_ollama.registry import RegistryError
 from trio_ollama.registry.challenge import Challenge, read_token
 from trio_ollama.registry.keys import Keys
@@ -59,6 +60,26 @@ async def test_parts_that_are_refused_together_sign_in_once(here: Here) -> None:
     here.remote.react = react
     assert (await here.pull())[-1].status == "success"
     assert len(here.remote.of("GET", "/token")) <= 4, "for the manifest, the first blob, its parts together, the config"
+
+
+async def test_a_part_that_is_refused_when_all_of_it_has_come_is_sent_again_from_its_beginning(here: Here) -> None:
+    data = bytes(range(256)) * 4000
+    digest = str(here.store.put_blob_bytes(data, MODEL).digest)
+    config = here.store.put_blob_bytes(b"{}", "application/vnd.docker.container.image.v1+json")
+    layer = Layer(MODEL, digest, len(data), "")
+    here.store.write_manifest(here.reference().name, Manifest(config=config, layers=(layer,)))
+    here.remote.token = "first"
+
+    def react(request: Request) -> Reaction | None:
+        if request.headers.get("content-range", "").startswith("300000-"):
+            here.remote.token = "second"  # the first has run out
+        return None
+
+    here.remote.react = react
+    assert (await here.push("library/tiny:latest"))[-1].status == "success"
+    assert here.remote.blobs[digest] == data
+    sizes = [len(request.body) for request in here.remote.of("PATCH", "") if request.headers["content-range"][0] == "3"]
+    assert sizes == [300_000, 300_000]
 
 
 async def test_who_is_refused_with_a_token_is_refused(here: Here) -> None:

@@ -25,6 +25,7 @@ from .response import Response
 __all__ = ["Client", "redirect"]
 
 REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
+MOST_REDIRECTS: Final = 10
 LARGEST_TOKEN: Final = 1 << 20
 USER_AGENT: Final = (
     f"ollama/{OLLAMA_API_VERSION} ({platform.machine()} {platform.system().lower()}) trio-ollama/{__version__}"
@@ -71,7 +72,7 @@ class Client:
     ) -> AsyncIterator[Response]:
         """Send a request; inside the context its answer, whatever its status, with the body yet to be read.
 
-        A 401 of the registry's own is answered by signing in, once. Redirects are for the caller to follow.
+        A 401 of the registry's own is answered by signing in, once. Redirects are for the caller or for `follow`.
         `patience`: seconds that the answer may take, where that is not the usual.
         """
         own = self.reference.owns(url)
@@ -86,6 +87,30 @@ class Client:
             if response.status == 401:
                 raise RegistryError("unauthorized: access denied")
             yield response
+
+    @contextlib.asynccontextmanager
+    async def follow(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        content: MakeContent = b"",
+        *,
+        patience: float | None = None,
+        where: Callable[[str], bool] = lambda _: True,
+    ) -> AsyncIterator[tuple[Response, str]]:
+        """As `open`, and the same request wherever redirects lead to a URL of which `where` holds.
+
+        Inside the context the answer, and the URL that it comes from. No other host gets what signs us in.
+        """
+        for _ in range(MOST_REDIRECTS + 1):
+            async with self.open(method, url, headers, content, patience=patience) as response:
+                target = redirect(response, url)
+                if not target or not where(target):
+                    yield response, url
+                    return
+            url = target
+        raise RegistryError(f"more than {MOST_REDIRECTS} redirects, the last to {url}")
 
     @contextlib.asynccontextmanager
     async def _send(

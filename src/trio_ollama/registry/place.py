@@ -17,8 +17,6 @@ from .retry import repeat
 
 __all__ = ["Place", "range_of"]
 
-REDIRECTS: Final = 10
-
 _RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
@@ -52,23 +50,18 @@ class Place:
 
     async def _ask(self) -> None:
         """One attempt: ask for one byte. Redirects that stay at the registry are followed."""
-        url = self._client.reference.blob(self._digest)
-        for _ in range(REDIRECTS):
-            async with self._client.open("GET", url, {"Range": "bytes=0-0"}) as response:
-                if target := redirect(response, url):
-                    if not self._client.reference.owns(target):
-                        self.known, self._found = target, True
-                        return
-                    url = target
-                    continue
-                await response.check()
-                self._check_size(response)
-                self.known = url  # not every registry sends us elsewhere: the bytes are right here
-                if response.status != 206:
-                    raise RangesIgnoredError("the registry knows no ranges")
-                self._found = True
+        reference = self._client.reference
+        asked = self._client.follow("GET", reference.blob(self._digest), {"Range": "bytes=0-0"}, where=reference.owns)
+        async with asked as (response, url):
+            if target := redirect(response, url):
+                self.known, self._found = target, True
                 return
-        raise RegistryError(f"more than {REDIRECTS} redirects for {self._digest}")
+            await response.check()
+            self._check_size(response)
+            self.known = url  # not every registry sends us elsewhere: the bytes are right here
+            if response.status != 206:
+                raise RangesIgnoredError("the registry knows no ranges")
+            self._found = True
 
     def _check_size(self, response: Response) -> None:
         size = range_of(response)[1] if response.status == 206 else response.length

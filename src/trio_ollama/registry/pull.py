@@ -68,7 +68,7 @@ async def _fetch_manifest(client: Client, limits: Limits) -> bytes:
 
     async def ask() -> None:
         nonlocal data
-        async with client.open("GET", client.reference.manifest, {"Accept": media.MANIFEST}) as response:
+        async with client.follow("GET", client.reference.manifest, {"Accept": media.MANIFEST}) as (response, _):
             if response.status == 404:
                 raise RegistryError("file does not exist")
             await response.check()

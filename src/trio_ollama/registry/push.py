@@ -48,7 +48,7 @@ async def push(store: Store, client: Client, limits: Limits, tell: Tell) -> None
 
 async def _put(client: Client, data: bytes, manifest: Manifest) -> None:
     headers = {"Content-Type": manifest.media_type or media.MANIFEST}
-    async with client.open("PUT", client.reference.manifest, headers, data) as response:
+    async with client.follow("PUT", client.reference.manifest, headers, data) as (response, _):
         await response.check()
 
 

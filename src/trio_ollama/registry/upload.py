@@ -3,6 +3,8 @@
 A registry takes the parts in one of two ways, which its answer to the first tells: in order, each answer naming the
 address of the next (Docker's); or each at an address of its own that it redirects to, so that they can go in
 parallel (Ollama's). What an interrupted upload of the first kind has brought, the registry is asked.
+
+Other redirects are followed as they are: a registry that has moved, or one behind a server that shares out the load.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlencode, urljoin
+from urllib.parse import urlencode, urljoin, urlsplit
 
 import trio
 
@@ -88,9 +90,11 @@ class Upload:
 
         async def ask() -> None:
             nonlocal found
-            async with self._client.open("HEAD", self._client.reference.blob(self._digest)) as response:
-                found = response.status == 200 or bool(redirect(response, self._client.reference.blob(self._digest)))
-                if response.status != 404:
+            url = self._client.reference.blob(self._digest)
+            async with self._client.follow("HEAD", url) as (response, where):
+                # An address elsewhere may be signed for GET alone: it is refused to us, but the blob is there.
+                found = response.status == 200 or (where != url and response.status in (403, 405))
+                if response.status != 404 and not found:
                     await response.check()
 
         await repeat(self._digest, ask, self._limits.asking, self._limits)
@@ -110,11 +114,11 @@ class Upload:
 
     async def _open_session(self, query: Mapping[str, str] | None = None) -> bool:
         url = self._client.reference.uploads + (f"?{urlencode(query)}" if query else "")
-        async with self._client.open("POST", url) as response:
+        async with self._client.follow("POST", url) as (response, where):
             await response.check()
             mounted = response.status == 201 and bool(query)
             if not mounted:
-                self._session = _next(response, url)
+                self._session = _next(response, where)
             return mounted
 
     def _mount(self) -> dict[str, str]:
@@ -159,12 +163,12 @@ class Upload:
         """How much an interrupted upload has brought; a new one if the registry does not know."""
         taken = 0
         try:
-            async with self._client.open("GET", self._session) as response:
+            async with self._client.follow("GET", self._session) as (response, where):
                 await response.check()
                 # `0-0` is said of one byte and of none.
                 if (said := _RANGE.fullmatch(response.headers.get("range", ""))) is not None and int(said[1]):
                     taken = int(said[1]) + 1
-                    self._session = _next(response, self._session)
+                    self._session = _next(response, where)
         except AnswerError as error:
             if error.passing:
                 raise
@@ -209,28 +213,31 @@ class Upload:
 
     async def _patch(self, part: Part) -> str:
         """Send what is left of a part to the session; returns where it is to be sent instead, if that is so."""
-        url = self._session
         headers = {
             "Content-Type": "application/octet-stream",
             "Content-Length": str(part.left),
             "Content-Range": f"{part.position}-{part.end - 1}",
             "X-Redirect-Uploads": "1",
         }
-        async with self._client.open("PATCH", url, headers, partial(self._content, part)) as response:
-            if target := redirect(response, url):
+        content = partial(self._content, part, part.completed)
+        sent = self._client.follow("PATCH", self._session, headers, content, where=_takes_patches)
+        async with sent as (response, where):
+            if target := redirect(response, where):
                 part.completed = 0
                 return target
             await response.check()
-            self._session = _next(response, url)
+            self._session = _next(response, where)
             return ""
 
     async def _put(self, url: str, part: Part) -> None:
         """Send a part where the registry wants it."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(part.left)}
-        async with self._client.open("PUT", url, headers, partial(self._content, part)) as response:
+        content = partial(self._content, part, part.completed)
+        async with self._client.follow("PUT", url, headers, content) as (response, _):
             await response.check()
 
-    def _content(self, part: Part) -> PartBody:
+    def _content(self, part: Part, completed: int) -> PartBody:
+        part.completed = completed  # whoever asked us to sign in, or sent us elsewhere, may have read some of it
         self._bodies[part.number] = body = PartBody(self._path, part, self._report)
         return body
 
@@ -245,7 +252,7 @@ class Upload:
         etag = hashlib.md5(digests, usedforsecurity=False)
         query = urlencode({"digest": str(self._digest), "etag": f"{etag.hexdigest()}-{len(self._parts)}"})
         url = f"{self._session}{'&' if '?' in self._session else '?'}{query}"
-        async with self._client.open("PUT", url, patience=CHECKING) as response:
+        async with self._client.follow("PUT", url, patience=CHECKING) as (response, _):
             await response.check()
 
     def _report(self) -> None:
@@ -256,6 +263,11 @@ class Upload:
 
     def _tell_progress(self, completed: int) -> None:
         self._tell(Progress(f"pushing {self._digest.hex[:12]}", str(self._digest), self._total, completed))
+
+
+def _takes_patches(url: str) -> bool:
+    """Whether it is a registry's address of an upload, and not one of a storage that the part is to be put to."""
+    return "/blobs/uploads/" in urlsplit(url).path
 
 
 def _next(response: Response, url: str) -> str:
