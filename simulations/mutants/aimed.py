@@ -36,9 +36,12 @@ def _kinds(run: Run, model: str) -> list[str]:
     return [event.kind for event in run.events if isinstance(event, LoadStarted) and event.model == model]
 
 
-def _not_single(run: Run) -> Iterator[str]:
-    if "single" in _kinds(run, "b"):
-        yield "I19: b is loaded onto a GPU that others have filled"
+def _not_single(model: str) -> Callable[[Run], Iterator[str]]:
+    def requires(run: Run) -> Iterator[str]:
+        if "single" in _kinds(run, model):
+            yield f"I19: {model} is loaded onto a GPU that others have filled"
+
+    return requires
 
 
 def _no_others_go(run: Run) -> Iterator[str]:
@@ -51,6 +54,12 @@ def _back_when_it_shows(run: Run) -> Iterator[str]:
     gone = next(event.at / 1e9 for event in run.events if isinstance(event, RunnerGone))
     if gone < 13:
         yield f"R32: at {gone:g} the memory of a counts as back, the driver shows it at 13"
+
+
+def _back_on_both(run: Run) -> Iterator[str]:
+    gone = next(event.at / 1e9 for event in run.events if isinstance(event, RunnerGone))
+    if gone < 13:
+        yield f"R31: at {gone:g} the memory of wide counts as back, GPU-0 shows it at 13"
 
 
 def _first_ends(by: float, why: str) -> Callable[[Run], Iterator[str]]:
@@ -133,7 +142,7 @@ AIMED: Final = (
     Aimed(
         name="another program fills the GPU",
         scenario=Scenario(models={"b": 10}, requests=(Request(model="b", at=2), Request(at=20)), faults=(FILLED,)),
-        requires=_not_single,
+        requires=_not_single("b"),
     ),
     Aimed(
         name="another program fills the GPU, which says no more what is free",
@@ -142,7 +151,22 @@ AIMED: Final = (
             requests=(Request(at=2), Request(model="b", at=10), Request(at=20)),
             faults=(FILLED, Fault(at=7, what=What.NO_FIGURES)),
         ),
-        requires=_not_single,
+        requires=_not_single("b"),
+    ),
+    Aimed(
+        name="another program fills the GPU, and a look that began before answers after the next one",
+        scenario=Scenario(
+            models={"a": 2, "b": 2, "c": 10},
+            usual=Behaviour(load_time=2),
+            requests=(Request(), Request(model="b", at=3.8, num_gpu=0), Request(model="c", at=4.1), Request(at=20)),
+            faults=(
+                Fault(at=0, what=What.READS_FIRST),
+                Fault(at=1, what=What.QUERY_TIME, amount=2),
+                Fault(at=3, what=What.FOREIGN, target="GPU-0", amount=16),
+                Fault(at=3.5, what=What.QUERY_TIME, amount=0),
+            ),
+        ),
+        requires=_not_single("c"),
     ),
     Aimed(
         name="some layers are wanted on a GPU that an idle runner has filled",
@@ -191,6 +215,19 @@ AIMED: Final = (
             ),
         ),
         requires=_back_when_it_shows,
+    ),
+    Aimed(
+        name="one of two GPUs shows late that a runner of both is gone",
+        scenario=Scenario(
+            gpus=(24, 24),
+            models={"wide": 40},
+            requests=(Request(model="wide"), Request(model="wide", at=50)),
+            faults=(
+                Fault(at=5, what=What.LAG, target="GPU-0", amount=3),
+                Fault(at=10, what=What.STOP, target="wide"),
+            ),
+        ),
+        requires=_back_on_both,
     ),
     Aimed(
         name="a runner crashes again and again, and nobody waits for an answer",

@@ -202,6 +202,5 @@ MUTANTS: Final = (
         old="if asked > self._answered:",
         new="if asked:",
         mistake="the answer of an older, slower look replaces that of a newer one",
-        survives="simulated drivers answer with what is the case when they answer, however long that took",
     ),
 )

@@ -196,7 +196,6 @@ MUTANTS: Final = (
         old="missing = missing or not back",
         new="missing = not back",
         mistake="only the last of several devices has to have its memory back",
-        survives="simulated drivers are late by the same time for all GPUs",
     ),
     Mutant(
         name="recovery-spins",

@@ -11,6 +11,7 @@ from .scenario import Fault, Scenario, What
 __all__ = ["faults", "healing", "remark"]
 
 WORDS: Mapping[What, tuple[str, str]] = {
+    What.READS_FIRST: ("looks show what was when they began", "looks show what is when they answer"),
     What.QUERIES_FAIL: ("the GPUs cannot be asked", "the GPUs can be asked again"),
     What.QUERIES_RAISE: ("asking the GPUs raises", "asking the GPUs raises no more"),
     What.NO_FIGURES: ("the GPUs tell no free memory", "the GPUs tell their free memory again"),
@@ -41,7 +42,7 @@ def _words(fault: Fault) -> str:
             verb = "takes" if fault.amount > 0 else "returns"
             return f"another program {verb} {abs(fault.amount):g} GiB of {fault.target}"
         case What.LAG:
-            return f"memory reports lag {fault.amount:g} s"
+            return f"memory reports{f' of {fault.target}' if fault.target else ''} lag {fault.amount:g} s"
         case What.QUERY_TIME:
             return f"a look at the GPUs takes {fault.amount:g} s"
         case What.VANISH:

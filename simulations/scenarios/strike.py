@@ -43,9 +43,11 @@ def _harm(world: World, fault: Fault) -> None:
         case What.FOREIGN:
             hardware.take_away(fault.target, round(fault.amount * GIB))
         case What.LAG:
-            hardware.lag = fault.amount
+            hardware.lag(fault.amount, fault.target)
         case What.QUERY_TIME:
             hardware.query_time = fault.amount
+        case What.READS_FIRST:
+            hardware.reads_first = bool(fault.amount)
         case What.QUERIES_FAIL:
             hardware.failing = bool(fault.amount)
         case What.QUERIES_RAISE:

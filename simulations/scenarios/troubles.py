@@ -77,6 +77,7 @@ DEVICE_FAULTS: Final = (
     What.FOREIGN,
     What.LAG,
     What.QUERY_TIME,
+    What.READS_FIRST,
     What.QUERIES_FAIL,
     What.QUERIES_RAISE,
     What.VANISH,
@@ -103,6 +104,8 @@ def timed(random: Random, what: What, most: int, span: float, models: Sequence[s
         if what in (What.FOREIGN, What.VANISH):
             if not gpus:
                 return
+            target = f"GPU-{random.randrange(gpus)}"
+        elif what is What.LAG and gpus > 1 and random.random() < 0.5:
             target = f"GPU-{random.randrange(gpus)}"
         elif what in (What.STOP, What.CRASH, What.HANG):
             target = random.choice(models)

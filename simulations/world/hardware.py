@@ -24,9 +24,11 @@ class SimulatedHardware:
         """Whatever is taken from a GPU is taken from RAM as well (R64)."""
         self._totals: dict[str, int] = {**(gpus or {}), CPU: ram}
         self._history: dict[str, list[tuple[float, int]]] = {id_: [(float("-inf"), 0)] for id_ in self._totals}
-        self.lag = 0.0
+        self.lags = dict.fromkeys(self._totals, 0.0)
         """Reports show what was the case this long ago (R35, R37)."""
         self.query_time = 0.0
+        self.reads_first = False
+        """A look shows what was the case when it began, however long it takes (R65)."""
         self.failing = False
         """Queries of the GPUs answer None (I19)."""
         self.silent = False
@@ -66,10 +68,15 @@ class SimulatedHardware:
         self._foreign[id_] = held + amount
         self.take(id_, amount)
 
+    def lag(self, seconds: float, id_: str = "") -> None:
+        """Reports of that device, or of all, are so late from now on."""
+        self.lags.update(dict.fromkeys([id_] if id_ else self.lags, seconds))
+
     def heal(self) -> None:
         """The machine works as it should from now on, and is ours alone."""
-        self.lag, self.query_time, self.error = 0.0, 0.0, None
-        self.failing = self.silent = self.memory_failing = False
+        self.lag(0.0)
+        self.query_time, self.error = 0.0, None
+        self.failing = self.silent = self.memory_failing = self.reads_first = False
         self.vanished.clear()
         self.lost.clear()
         for id_, held in list(self._foreign.items()):
@@ -81,7 +88,10 @@ class SimulatedHardware:
 
     def short_of(self, wanted: Mapping[str, int], *, in_truth: bool = False) -> int:
         """Bytes of `wanted`, by device, that reports show no room for at this moment, or that there is none for."""
-        room = {id_: self._totals[id_] - self.used(id_) if in_truth else self._reported_free(id_) for id_ in wanted}
+        now = trio.current_time()
+        room = {
+            id_: self._totals[id_] - self.used(id_) if in_truth else self._reported_free(id_, now) for id_ in wanted
+        }
         return sum(max(0, amount - room[id_]) for id_, amount in wanted.items())
 
     @property
@@ -92,17 +102,18 @@ class SimulatedHardware:
     # -- what the scheduler sees ----------------------------------------------------------------------------------
 
     async def devices(self) -> tuple[DeviceReport, ...] | None:
-        self.asked_at = trio.current_time()
+        self.asked_at = began = trio.current_time()
         await self._query()
         if self.failing:
             return None
+        read = began if self.reads_first else trio.current_time()
         return tuple(
             DeviceReport(
                 id_,
                 "cuda",
                 f"Simulated {id_}",
                 total,
-                None if self.silent else self._reported_free(id_),
+                None if self.silent else self._reported_free(id_, read),
                 compute=(9, 0),
                 integrated=self.integrated,
                 trouble="lost" if id_ in self.lost else "",
@@ -115,15 +126,17 @@ class SimulatedHardware:
         self.asked_at = trio.current_time()  # the system answers at once
         if self.memory_failing:
             return None
-        return MemoryReport(self._totals[CPU], self._reported_free(CPU))
+        return MemoryReport(self._totals[CPU], self._reported_free(CPU, self.asked_at))
 
     async def processes(self, device: str) -> Mapping[int, int | None] | None:
         if not self.tells_processes or device not in self._totals or device in self.vanished | self.lost:
             return None
+        began = trio.current_time()
         await self._query()
         if self.failing:
             return None
-        shown = {pid: self._shown(held) for pid, held in self._holders.get(device, {}).items()}
+        shown_at = (began if self.reads_first else trio.current_time()) - self.lags[device]
+        shown = {pid: _then(held, shown_at) for pid, held in self._holders.get(device, {}).items()}
         return {pid: amount for pid, amount in shown.items() if amount}
 
     async def _query(self) -> None:
@@ -132,11 +145,12 @@ class SimulatedHardware:
         if self.error is not None:
             raise self.error
 
-    def _reported_free(self, id_: str) -> int:
-        return max(0, self._totals[id_] - self._shown(self._history[id_]))
+    def _reported_free(self, id_: str, read: float) -> int:
+        """What a look shows that reads its figures at that instant."""
+        return max(0, self._totals[id_] - _then(self._history[id_], read - self.lags[id_]))
 
-    def _shown(self, history: list[tuple[float, int]]) -> int:
-        """What reports show of it: it was so a lag ago."""
-        if not self.lag:
-            return history[-1][1]
-        return history[bisect_right(history, (trio.current_time() - self.lag, 1 << 80)) - 1][1]
+
+def _then(history: list[tuple[float, int]], at: float) -> int:
+    """What was the case at that instant, with all that happened in it so far."""
+    last, amount = history[-1]
+    return amount if last <= at else history[bisect_right(history, (at, 1 << 80)) - 1][1]

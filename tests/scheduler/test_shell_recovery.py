@@ -206,7 +206,7 @@ async def test_what_others_did_since_the_load_is_no_sign_of_memory_that_comes_ba
             await world.client("m").ended.wait()
             await trio.sleep(10)
             world.hardware.take(GPU, since, foreign)
-            world.hardware.lag = 1.0
+            world.hardware.lag(1.0)
             await trio.sleep(1)
             world.scheduler.stop("m")
             await trio.sleep(10)
@@ -263,7 +263,7 @@ async def test_only_loads_that_need_the_device_wait_for_it(autojump_clock: MockC
     async with open_world(TWO_GPUS, sizes=BIG, policy=Policy(num_parallel=1)) as world:
         await world.client("big").ended.wait()
         await world.client("small").ended.wait()  # on the other one
-        world.hardware.lag = 3.0
+        world.hardware.lag(3.0)
         await trio.sleep(10)
         stopped = trio.current_time()
         world.scheduler.stop("big")
@@ -301,7 +301,7 @@ async def test_memory_that_never_comes_back_holds_a_load_up_for_v(autojump_clock
         await trio.sleep(10)
         world.hardware.take(GPU, 8 * GIB)  # a foreign program
         asked = trio.current_time()
-        world.hardware.lag = 1000.0
+        world.hardware.lag(1000.0)
         other = world.client("large")
         await other.granted.wait()
         assert trio.current_time() < asked + 5.0 + 2.0 + 1.0
@@ -323,7 +323,7 @@ async def test_a_late_driver_is_waited_for_after_a_crash_as_well(autojump_clock:
     """R35: the next model would be put on the GPU in part, for all its life."""
     async with open_world(sizes=BIG) as world:
         await world.client("big").ended.wait()
-        world.hardware.lag = 3.0
+        world.hardware.lag(3.0)
         await trio.sleep(10)
         world.process("big").crash()
         await world.client("large").ended.wait()
@@ -393,7 +393,7 @@ async def test_a_late_answer_does_not_replace_a_newer_one(autojump_clock: MockCl
             world.hardware.query_time = 0.0
             world.hardware.take(GPU, 10 * GIB)
             await world.scheduler.measure()
-            world.hardware.lag = 1.99  # so the first query brings what was the case when it began
+            world.hardware.lag(1.99)  # so the first query brings what was the case when it began
         free = {device.id: device.reported_free for device in world.scheduler.devices()}
         assert free[GPU] == 14 * GIB
 
@@ -401,7 +401,7 @@ async def test_a_late_answer_does_not_replace_a_newer_one(autojump_clock: MockCl
 async def test_a_thousand_unloads_that_never_recover_leave_no_task(autojump_clock: MockClock) -> None:
     """R33, I18."""
     async with open_world(usual=Behaviour(load_time=0.0)) as world:
-        world.hardware.lag = 1e9
+        world.hardware.lag(1e9)
         for _ in range(100):
             client = world.client("m", keep_alive=0.0, tokens=0)
             await client.ended.wait()
