@@ -15,8 +15,8 @@ import trio
 from simulations.plan.calibrate import calibrate
 from simulations.plan.forecast import Plan, forecast
 from simulations.plan.machine import from_header
-from simulations.plan.table import planned, recorded
 from simulations.plan.reading import read_trace
+from simulations.plan.table import planned, recorded
 from tests.support.api_client import ApiClient, ask
 from tests.support.held_runner import HeldRunner
 from tests.support.real_daemon import RealDaemon
