@@ -28,9 +28,9 @@ def _lag(seconds: float) -> tuple[Fault, Fault]:
 def _whole(run: Run, model: str) -> Iterator[str]:
     """All of the model's processes started on memory that was there, and was seen to be there."""
     for process in processes(run, model):
-        if process.squeezed:
-            short = process.squeezed / (1 << 30)
-            yield f"process {process.pid} of {model} found {short:.1f} GiB too little at its start: they go to RAM"
+        if process.beside_gpus:
+            short = process.beside_gpus / (1 << 30)
+            yield f"process {process.pid} of {model} has {short:.1f} GiB in RAM, for which it found no room"
         if process.overfull:
             yield f"process {process.pid} of {model} took memory that was not there"
 

@@ -31,8 +31,8 @@ class Behaviour:
     dies_after_tokens: int | None = None
     """The process ends after that many tokens, in the middle of a call (R80)."""
     surplus: float = 0.0
-    """GiB that it takes on each of its devices beyond what was predicted. With any, it ends while it loads if they are
-    not there (R48); without, it never finds out."""
+    """GiB that it takes on each of its GPUs, or without any in RAM, beyond what was predicted. With any, it ends while
+    it loads if they are not there (R48); without, it never finds out."""
     exit_code: int = 1
     exit_lines: tuple[str, ...] = ("simulated fault",)
     hangs: bool = False

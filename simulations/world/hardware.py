@@ -86,13 +86,13 @@ class SimulatedHardware:
         """Bytes in use at this moment."""
         return self._history[id_][-1][1]
 
-    def short_of(self, wanted: Mapping[str, int], *, in_truth: bool = False) -> int:
-        """Bytes of `wanted`, by device, that reports show no room for at this moment, or that there is none for."""
-        now = trio.current_time()
-        room = {
-            id_: self._totals[id_] - self.used(id_) if in_truth else self._reported_free(id_, now) for id_ in wanted
-        }
-        return sum(max(0, amount - room[id_]) for id_, amount in wanted.items())
+    def short_of(self, wanted: Mapping[str, int]) -> int:
+        """Bytes of `wanted`, by device, that there is no room for at this moment, whatever reports show."""
+        return sum(max(0, amount - self._totals[id_] + self.used(id_)) for id_, amount in wanted.items())
+
+    def reported_free(self, id_: str) -> int:
+        """Bytes that a process finds free that asks the driver at this moment."""
+        return self._reported_free(id_, trio.current_time())
 
     @property
     def in_use(self) -> dict[str, int]:

@@ -18,7 +18,7 @@ from trio_ollama.scheduler.core.lifecycle import State
 from trio_ollama.scheduler.core.plan import plan
 from trio_ollama.scheduler.core.records import Runner
 from trio_ollama.scheduler.core.reload import difference
-from trio_ollama.scheduler.core.values import DeviceFacts
+from trio_ollama.scheduler.core.values import MODELS, DeviceFacts
 from trio_ollama.scheduler.tickets import Ticket
 
 from .clients import Client
@@ -83,6 +83,7 @@ class Rules:
                 self.broken += self._load_started(event)
             case ev.RunnerLoaded(gen=gen):
                 self._keep_alives.loaded(gen, event.at, self._world.scheduler.fleet.policy.keep_alive)
+                self.broken += self._counted(event)
             case ev.LeaseReleased(gen=gen, leases=0):
                 self._keep_alives.idle(gen, event.at)
             case ev.LeaseLost(gen=gen, seq=seq):
@@ -159,6 +160,18 @@ class Rules:
                 held = sum(other.holds(id_) for other in fleet.runners.values())
                 if held > max(0, device.total - device.overhead):
                     yield f"I07: {held} bytes of {device.total} on {id_} are reserved with {load.model} ({amount})"
+
+    def _counted(self, loaded: ev.RunnerLoaded) -> Iterator[str]:
+        """What the child has put on each device is what is held for it from now on; in RAM it may grow."""
+        fleet = self._world.scheduler.fleet
+        runner = fleet.runners[loaded.gen]
+        process = next(process for process in self._world.factory.spawned if process.pid == loaded.pid)
+        totals = {device.id: device.total for device in fleet.devices}
+        for id_ in {**runner.reservation, **process.footprint}:
+            took, held = process.footprint.get(id_, 0), runner.reservation.get(id_, 0)
+            took = min(took, totals.get(id_, took))
+            if held < took or (held > took and id_ not in (CPU, MODELS)):
+                yield f"I07: {held} bytes of {id_} are held for {loaded.model}, which has {took} there"
 
     def _exit_in_this_step(self, now: int) -> int:
         """`now`, if a process ended just before; else 0."""

@@ -51,9 +51,12 @@ class SimulatedRunner:
         self.spec = spec
         self.behaviour = behaviour
         self._hardware = hardware
-        self._footprint = {id_: amount + round(behaviour.surplus * GIB) for id_, amount in footprint.items()}
-        self.squeezed = hardware.short_of(self._footprint)
-        """Bytes that reports showed no room for at its start: a real child puts those into RAM, for good (R35)."""
+        computes_on = [id_ for id_ in footprint if id_ != CPU] or [CPU]
+        surplus = dict.fromkeys(computes_on, round(behaviour.surplus * GIB))
+        self._footprint = {id_: amount + surplus.get(id_, 0) for id_, amount in footprint.items()}
+        self.beside_gpus = footprint.get(CPU, 0) if spec.visible_devices else 0
+        """Bytes that it has in RAM for its whole life although it may use GPUs: there was no room for them (R35), or
+        they were not to be there."""
         self.overfull = 0
         """Bytes that it took although they were not there."""
         self.started_at = trio.current_time()
@@ -172,6 +175,8 @@ class SimulatedRunner:
 
     def hang(self) -> None:
         """It answers nothing from now on."""
+        if self.thawed.is_set() and not self.gone.is_set():
+            self.thawed = trio.Event()
         self.hangs = True
 
     def thaw(self) -> None:
@@ -228,7 +233,7 @@ class SimulatedRunner:
 
     def _allocate(self) -> None:
         self._allocated = True
-        self.overfull = self._hardware.short_of(self._footprint, in_truth=True)
+        self.overfull = self._hardware.short_of(self._footprint)
         for id_, amount in self._footprint.items():
             self._hardware.take(id_, amount, self.pid)
 

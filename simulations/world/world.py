@@ -10,7 +10,6 @@ from typing import Any
 import trio
 import trio.testing
 
-from trio_ollama.hardware.contract import CPU
 from trio_ollama.runners.contract import LaunchSpec
 from trio_ollama.scheduler import Demand, Limits, LoadOptions, ModelFacts, Policy, Scheduler
 from trio_ollama.scheduler.core.events import Event
@@ -19,6 +18,7 @@ from .behaviour import Behaviour
 from .clients import Client, Script
 from .factory import SimulatedRunnerFactory
 from .hardware import GIB, SimulatedHardware
+from .layout import LAYERS, layout
 from .rules import Rules
 from .runners import SimulatedRunner
 from .system import OURS, System
@@ -86,9 +86,7 @@ class World:
             self.rules.happened(event)
 
     def _footprint(self, spec: LaunchSpec) -> Mapping[str, int]:
-        size = self.sizes.get(spec.model, SIZE)
-        devices = spec.visible_devices or (CPU,)
-        return {id_: size // len(devices) for id_ in devices}
+        return layout(spec, self.sizes.get(spec.model, SIZE), self.hardware.reported_free)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -96,7 +94,7 @@ class World:
         facts = self._models.get(name)
         if facts is None:
             size = self.sizes.get(name, SIZE)
-            facts = self._models[name] = ModelFacts(key=name, name=name, path=name, file_size=size, layers=32)
+            facts = self._models[name] = ModelFacts(key=name, name=name, path=name, file_size=size, layers=LAYERS)
         return facts
 
     def demand(self, model: str, *, keep_alive: float | None = None, slot: bool = True, **options: Any) -> Demand:
