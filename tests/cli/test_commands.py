@@ -25,7 +25,8 @@ def test_stop_is_an_empty_prompt_kept_for_no_time(server: FakeOllama, invoke: In
 def test_stop_says_what_it_cannot_find(server: FakeOllama, invoke: Invoke) -> None:
     server.answers["POST /api/generate"] = Answer({"error": "model 'no' not found"}, 404)
     result = invoke("stop", "no")
-    assert (result.exit_code, result.stdout, result.stderr) == (1, "", 'Error: couldn\'t find model "no" to stop\n')
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "Error: couldn't find model \"no\" to stop (see 'trio-ollama ps')\n"
 
 
 def test_cp(server: FakeOllama, invoke: Invoke) -> None:
@@ -44,7 +45,10 @@ def test_rm_unloads_then_deletes_and_stops_at_the_first_error(server: FakeOllama
     result = invoke("rm", "a", "b", "c", "d")
     assert result.exit_code == 1
     assert result.stdout == "deleted 'a'\ndeleted 'b'\n"
-    assert result.stderr == "Warning: unable to stop model 'b'\nError: model 'c' not found (see 'trio-ollama list')\n"
+    assert result.stderr == (
+        "Warning: unable to stop model 'b'\n"
+        "Error: model 'c' not found (see 'trio-ollama list'); not removed either: d\n"
+    )
     assert [request.json["model"] for request in server.requests] == ["a", "a", "b", "b", "c", "c"]
 
 
@@ -66,6 +70,10 @@ def test_errors_are_one_line_whatever_their_form(server: FakeOllama, invoke: Inv
     url = f"http://{server.address}"
     for answer, text in (
         (Answer({"error": "model 'm' not found"}, 404), "model 'm' not found (see 'trio-ollama list')"),
+        (
+            Answer({"error": "invalid model name"}, 400),
+            "invalid model name ([HOST/][NAMESPACE/]MODEL[:TAG], each of letters, digits and '.', '_', '-')",
+        ),
         (Answer({"error": {"message": "first\nsecond"}}, 400), "first second"),
         (Answer("404 page not found\n", 404), f"{url} has no such route: 404 page not found"),
         (Answer("Bad Gateway", 502), "Bad Gateway"),

@@ -378,5 +378,5 @@ class TestCommands:
 
     def test_save_of_nothing_new(self, server: FakeOllama, talk: Talk) -> None:
         server.answers["POST /api/create"] = Answer(lines=[{"error": "invalid model name"}])
-        assert "Error: invalid model name\n" in talk("/save a b")
+        assert "Error: invalid model name ([HOST/]" in talk("/save a b")
         assert asked(server, "POST /api/create") == {"model": "a b", "from": "m"}

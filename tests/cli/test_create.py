@@ -99,7 +99,10 @@ def test_a_folder_stands_for_the_weights_in_it(server: FakeOllama, folder: Path,
     [
         ("FROM ./absent.gguf", "./absent.gguf: no such file"),
         ("FROM m\nADAPTER absent", "absent: no such file"),
-        ("FROM ./empty", "no Modelfile or safetensors files found"),
+        (
+            "FROM ./empty",
+            "no Modelfile or safetensors files found in FOLDER/empty, nor GGUF files (FROM names one in a Modelfile)",
+        ),
         ("SYSTEM x", "no FROM line"),
         ("FROM m\nPARAMETER what 1", "unknown parameter 'what'"),
     ],
@@ -109,13 +112,14 @@ def test_mistakes_are_told_before_anything_is_asked(
 ) -> None:
     (folder / "empty").mkdir()
     result = invoke("create", "mine", "-f", modelfile(folder, text))
-    assert (result.exit_code, result.stderr) == (1, f"Error: {error}\n")
+    assert (result.exit_code, result.stderr) == (1, f"Error: {error.replace('FOLDER', str(folder))}\n")
     assert server.requests == []
 
 
 def test_a_modelfile_that_is_not_there(server: FakeOllama, folder: Path, invoke: Invoke) -> None:
     result = invoke("create", "mine", "-f", str(folder / "none"))
-    assert (result.exit_code, result.stderr) == (1, "Error: specified Modelfile wasn't found\n")
+    said = f"specified Modelfile wasn't found: there is no file '{folder / 'none'}' (-f names another)"
+    assert (result.exit_code, result.stderr) == (1, f"Error: {said}\n")
 
 
 def test_without_a_modelfile_the_weights_in_this_folder_are_taken(
@@ -133,12 +137,13 @@ def test_without_anything_to_create_from(server: FakeOllama, invoke: Invoke, tmp
     (tmp_path / "empty").mkdir()
     with contextlib.chdir(tmp_path / "empty"):
         result = invoke("create", "mine")
-    assert (result.exit_code, result.stderr) == (1, "Error: no Modelfile or safetensors files found\n")
+    said = f"no Modelfile or safetensors files found in {tmp_path / 'empty'}, nor GGUF files"
+    assert (result.exit_code, result.stderr) == (1, f"Error: {said} (FROM names one in a Modelfile)\n")
 
 
 def test_a_bad_name_is_told_before_anything_is_sent(server: FakeOllama, folder: Path, invoke: Invoke) -> None:
     result = invoke("create", "mi ne", "-f", modelfile(folder, "FROM model.gguf"))
-    assert (result.exit_code, result.stderr) == (1, "Error: invalid model name\n")
+    assert (result.exit_code, result.stderr.partition(" (")[0]) == (1, "Error: invalid model name")
     assert server.requests == []
 
 
@@ -165,6 +170,25 @@ def test_errors_of_the_server_end_it(server: FakeOllama, folder: Path, invoke: I
     server.answers[f"POST {BLOB}"] = Answer({"error": "disk full"}, 500)
     result = invoke("create", "mine", "-f", modelfile(folder, "FROM model.gguf"))
     assert (result.exit_code, result.stderr) == (1, f"{SENDING}Error: disk full\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "told"),
+    [
+        ("FROM model.gguf", "unknown type", "unknown type: FOLDER/model.gguf is no GGUF file"),
+        (
+            "FROM modell.gguf",
+            "pull model manifest: file does not exist",
+            "pull model manifest: file does not exist ('modell.gguf' is neither a file nor a model of this server's)",
+        ),
+    ],
+)
+def test_what_the_server_cannot_know_is_added(
+    server: FakeOllama, folder: Path, invoke: Invoke, text: str, said: str, told: str
+) -> None:
+    server.answers["POST /api/create"] = Answer(lines=[{"error": said}])
+    result = invoke("create", "mine", "-f", modelfile(folder, text))
+    assert result.stderr.splitlines()[-1] == f"Error: {told.replace('FOLDER', str(folder))}"
 
 
 def test_a_server_that_does_not_read_the_body_is_heard(server: FakeOllama, tmp_path: Path) -> None:

@@ -72,6 +72,15 @@ def test_what_was_begun_can_be_gone_on_with(server: FakeOllama, invoke: Invoke, 
     assert line.endswith("; 'trio-ollama pull smollm2' goes on where it was")
 
 
+def test_a_model_that_is_not_for_everybody(server: FakeOllama, invoke: Invoke) -> None:
+    said = "pull model manifest: unauthorized: access denied"
+    server.answers["POST /api/pull"] = Answer(lines=[*OBJECTS[:1], {"error": said}])
+    assert invoke("pull", "me/private").stderr.splitlines()[-1] == (
+        f"Error: {said} (check the name; the registry has to know the server's key, ~/.ollama/id_ed25519.pub, to let "
+        "it have a private model)"
+    )
+
+
 def test_what_was_not_begun_just_failed(server: FakeOllama, invoke: Invoke) -> None:
     server.answers["POST /api/pull"] = Answer(lines=[*OBJECTS[:1], {"error": "no such host"}])
     assert invoke("pull", "smollm2").stderr == "pulling manifest\nError: no such host\n"

@@ -53,6 +53,12 @@ def test_who_may_not_is_told_what_to_do(server: FakeOllama, invoke: Invoke, text
     )
 
 
+def test_a_model_that_is_not_here(server: FakeOllama, invoke: Invoke) -> None:
+    server.answers["POST /api/push"] = Answer(lines=[*OBJECTS[:1], {"error": "model 'no:latest' not found"}])
+    result = invoke("push", "no")
+    assert result.stderr.splitlines()[-1] == "Error: model 'no:latest' not found (see 'trio-ollama list')"
+
+
 def test_a_stream_that_ends_too_early_is_no_success(server: FakeOllama, invoke: Invoke) -> None:
     server.answers["POST /api/push"] = Answer(lines=OBJECTS[:2])
     result = invoke("push", "me/mine")

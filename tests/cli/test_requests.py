@@ -118,7 +118,10 @@ def test_stop_by_force(server: FakeOllama, invoke: Invoke) -> None:
     assert server.requests[0].json == {"model": "tiny", "mode": "force"}
     server.answers["POST /api/stop"] = Answer({"error": "model 'no' not found"}, 404)
     result = invoke("stop", "--force", "no")
-    assert (result.exit_code, result.stderr) == (1, 'Error: couldn\'t find model "no" to stop\n')
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: couldn't find model \"no\" to stop (see 'trio-ollama ps')\n",
+    )
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, "404 page not found"), (405, None), (404, {"error": "path"})])

@@ -143,6 +143,15 @@ class TestAModelThatIsNotThere:
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr.startswith("Error: pull model manifest: file does not exist")
 
+    def test_its_name_was_mistyped(self, server: FakeOllama, invoke: Invoke) -> None:
+        names = ("smollm2:latest", "smollm2:1.7b", "other:latest")
+        server.answers["GET /api/tags"] = Answer({"models": [{"name": name} for name in names]})
+        server.answers["POST /api/show"] = self.ABSENT
+        server.answers["POST /api/pull"] = Answer(lines=[{"error": "pull model manifest: no network"}])
+        result = invoke("run", "smolm2", "hi")
+        assert result.stderr == "Error: pull model manifest: no network; did you mean 'smollm2' or 'smollm2:1.7b'?\n"
+        assert "did you mean" not in invoke("run", "entirely", "hi").stderr
+
     def test_the_server_pulls_nothing(self, server: FakeOllama, invoke: Invoke) -> None:
         server.answers["POST /api/show"] = self.ABSENT
         result = invoke("run", "no", "hi")

@@ -121,7 +121,8 @@ async def test_nobody_is_there(here: Here) -> None:
     host = f"127.0.0.1:{listener.socket.getsockname()[1]}"
     await listener.aclose()
     with pytest.raises(
-        RegistryError, match=f"^pull model manifest: connection to {host} failed: .*Connection refused$"
+        RegistryError,
+        match=f"^pull model manifest: connection to {host} failed: Connection refused .no registry listens there.$",
     ):
         await finish(here.registry.pull(Reference(ModelName.parse(f"{host}/library/tiny"))))
     assert not here.store.list()

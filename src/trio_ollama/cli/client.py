@@ -34,6 +34,8 @@ BLOCK = 1024 * 1024
 NO_ROUTE: Final = frozenset({http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED})
 LISTINGS: Final = {"model": "list", "request": "ps --requests"}
 """Commands that list what a server may say it has not."""
+HINTS: Final = {"invalid model name": "[HOST/][NAMESPACE/]MODEL[:TAG], each of letters, digits and '.', '_', '-'"}
+"""What helps with errors that say too little."""
 DEFAULT = "http://127.0.0.1:11434"
 LOST = "connection to the server was lost"
 LOOK = "its log may say why"
@@ -44,6 +46,11 @@ class ClientError(click.ClickException):
 
     def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.split("\n")).strip())
+
+    def format_message(self) -> str:
+        """What is printed: the text, and what helps if that is known."""
+        hint = HINTS.get(self.message, "")
+        return f"{self.message} ({hint})" if hint else self.message
 
 
 class UnreachableError(ClientError):
@@ -58,9 +65,10 @@ class ResponseError(ClientError):
         self.status = status
 
     def format_message(self) -> str:
-        """What is printed: the server's text, and for a name that is not there where to look."""
-        listing = LISTINGS.get(self.message.partition(" ")[0], "") if self.status == http.client.NOT_FOUND else ""
-        return f"{self.message} (see 'trio-ollama {listing}')" if listing else self.message
+        """For a name that is not there where to look; a stream says so without that status."""
+        absent = self.status == http.client.NOT_FOUND or self.message.endswith(" not found")
+        listing = LISTINGS.get(self.message.partition(" ")[0], "") if absent else ""
+        return f"{self.message} (see 'trio-ollama {listing}')" if listing else super().format_message()
 
 
 class Client:

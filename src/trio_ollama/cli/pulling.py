@@ -11,6 +11,7 @@ __all__ = ["pull"]
 
 ABSENT = "pull model manifest: file does not exist"
 """How a server says that the registry has no such model."""
+DENIED = "pull model manifest: unauthorized: access denied"
 
 
 def pull(client: Client, name: str, insecure: bool = False) -> None:
@@ -38,6 +39,9 @@ def pull(client: Client, name: str, insecure: bool = False) -> None:
     except ClientError as error:
         if str(error) == ABSENT:
             raise ClientError(f"{ABSENT} (the registry has no '{name}': check its name and tag)") from None
+        if str(error) == DENIED:
+            key = "the registry has to know the server's key, ~/.ollama/id_ed25519.pub, to let it have a private model"
+            raise ClientError(f"{DENIED} (check the name; {key})") from None
         if begun:
             raise ClientError(f"{error}; {again}") from None
         raise

@@ -45,6 +45,11 @@ class Challenge:
         """
         fields: Mapping[str, str] = dict(_FIELD.findall(header))
         realm = fields.get("realm", "")
+        if header.lower().startswith("basic "):
+            raise RegistryError(
+                "the registry asks for a user name and a password, which cannot be given to it from here: use one that "
+                "asks for a token, or for nothing"
+            )
         if not header.lower().startswith("bearer ") or not realm:
             raise RegistryError("unauthorized: access denied")
         here, there = urlsplit(url).netloc, urlsplit(realm).netloc

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from trio_ollama.cli.client import Client, ClientError, Json
+from trio_ollama.cli.client import Client, ClientError, Json, ResponseError
 from trio_ollama.cli.options import ServerCommand
 from trio_ollama.cli.progress import Show, progress
 from trio_ollama.cli.uploads import names_of, upload
@@ -30,6 +30,8 @@ WEIGHTS = (
 )
 """What counts as the weights of a folder: the files of the first pattern that fits any."""
 COMPANIONS = ("*.json", "tokenizer.model", "chat_template.jinja")
+UNKNOWN = "unknown type"
+"""What a server says of files that are no weights."""
 PATH_STARTS = (".", "/", "~")
 """No model name begins so."""
 
@@ -57,7 +59,7 @@ def command(model: str, file: str | None, quantize: str, draft_quantize: str, ex
         body = _settings(modelfile)
         draft = modelfile.draft
     except FileNotFoundError:
-        raise ClientError("specified Modelfile wasn't found") from None
+        raise ClientError(f"specified Modelfile wasn't found: there is no file '{path}' (-f names another)") from None
     except OSError as error:
         raise ClientError(f"{path}: {error.strerror}") from None
     except ModelsError as error:
@@ -76,9 +78,21 @@ def command(model: str, file: str | None, quantize: str, draft_quantize: str, ex
         body |= {"files": _sent(client, sources, show)}
         body |= {"adapters": _sent(client, _all_local(path.parent, modelfile.adapters), show)}
         body |= {"draft_files": _sent(client, _all_local(path.parent, [draft] if draft else []), show)}
-        with client.stream("/api/create", {name: value for name, value in body.items() if value}) as objects:
-            for each in objects:
-                show(each)
+        try:
+            with client.stream("/api/create", {name: value for name, value in body.items() if value}) as objects:
+                for each in objects:
+                    show(each)
+        except ResponseError as error:
+            raise _explained(error, body.get("from", ""), sources) from None
+
+
+def _explained(error: ResponseError, source: str, files: Iterable[Path]) -> ClientError:
+    """With what the server cannot know."""
+    if str(error) == UNKNOWN:
+        return ClientError(f"{error}: {' '.join(map(str, files))} is no GGUF file")
+    if source and str(error).startswith("pull model manifest: "):
+        return ClientError(f"{error} ('{source}' is neither a file nor a model of this server's)")
+    return error
 
 
 def _settings(modelfile: Modelfile) -> Json:
@@ -106,7 +120,9 @@ def _local(folder: Path, source: str) -> list[Path] | None:
     for pattern in WEIGHTS:
         if found := sorted(path.glob(pattern)):
             return found + sorted(file for companion in COMPANIONS for file in path.glob(companion))
-    raise ClientError("no Modelfile or safetensors files found")
+    raise ClientError(
+        f"no Modelfile or safetensors files found in {path.absolute()}, nor GGUF files (FROM names one in a Modelfile)"
+    )
 
 
 def _all_local(folder: Path, sources: Iterable[str]) -> list[Path]:

@@ -131,11 +131,26 @@ def _info(client: Client, model: str, insecure: bool) -> Json:
 
     try:
         pull(client, model, insecure)
-    except ResponseError as error:
-        if error.status in NO_ROUTE:  # this server pulls nothing
+    except ClientError as error:
+        if isinstance(error, ResponseError) and error.status in NO_ROUTE:  # this server pulls nothing
             raise absent from None
-        raise
+        if not error.message.startswith("pull model manifest: "):
+            raise
+        raise ClientError(f"{error.format_message()}{_meant(client, model)}") from None
     return client.call("POST", "/api/show", {"model": model})
+
+
+def _meant(client: Client, model: str) -> str:
+    """What may help whoever mistyped the name of a model that is here."""
+    from difflib import get_close_matches
+
+    try:
+        names = [str(each["name"]) for each in client.call("GET", "/api/tags").get("models") or ()]
+    except (ClientError, LookupError, TypeError):
+        return ""
+    shorter = {name.removesuffix(":latest"): name for name in names}
+    close = get_close_matches(model, [*shorter], n=2)
+    return f"; did you mean {' or '.join(repr(each) for each in close)}?" if close else ""
 
 
 def _ask(session: Session, prompt: str) -> None:

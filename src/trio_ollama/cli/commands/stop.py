@@ -28,7 +28,7 @@ def command(model: str, force: bool) -> None:
             unload(client, model)
     except ResponseError as error:
         if error.status == HTTPStatus.NOT_FOUND:
-            raise ClientError(f'couldn\'t find model "{model}" to stop') from None
+            raise ClientError(f"couldn't find model \"{model}\" to stop (see 'trio-ollama ps')") from None
         raise
 
 
