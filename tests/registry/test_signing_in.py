@@ -7,6 +7,7 @@ import hashlib
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,18 @@ def test_the_key_is_made_once_and_is_what_ssh_would_make(tmp_path: Path) -> None
     assert keys.sign(b"text").startswith(f"{public}:")
     assert keys.path.read_bytes() == secret
     assert sorted(path.name for path in keys.path.parent.iterdir()) == ["id_ed25519", "id_ed25519.pub"]
+
+
+def test_transfers_that_begin_together_make_one_key(tmp_path: Path) -> None:
+    for number in range(10):
+        keys = Keys(tmp_path / str(number) / "id_ed25519")
+        with ThreadPoolExecutor(8) as threads:
+            signed = set(threads.map(keys.sign, [b"text"] * 8))
+        assert len(signed) == 1, "with the same key"
+        assert keys.sign(b"text") in signed, "which is the one that stays"
+        public = keys.path.with_suffix(".pub").read_text(encoding="ascii").split()[1]
+        assert signed.pop().startswith(f"{public}:")
+        assert len(list(keys.path.parent.iterdir())) == 2
 
 
 @pytest.mark.parametrize("content", ["", "no key", "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n"])

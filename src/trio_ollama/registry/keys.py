@@ -9,6 +9,7 @@ import base64
 import contextlib
 import logging
 import os
+import tempfile
 from pathlib import Path
 
 from .errors import RegistryError
@@ -52,8 +53,10 @@ class Keys:
         )
         public = private.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+        # A file of our own alone, and readable by us alone: several transfers may ask for the first key at once.
+        descriptor, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+        temporary = Path(name)
+        with open(descriptor, "wb") as file:
             file.write(secret)
         try:
             # Never in the place of a key that another program has just made.
