@@ -9,6 +9,7 @@ import contextlib
 import json
 import math
 import signal
+import socket
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +29,8 @@ from tests.support.store_fixture import OllamaStore
 from tests.support.until import until
 
 HOST: Final = "0.0.0.0"
+FAR: Final = "registry.example"
+"""Reached through a proxy alone."""
 SIZE: Final = 40_000_000
 """Of weights that are fetched in three parts."""
 PARTS: Final = 3
@@ -49,15 +52,30 @@ def registry(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> 
     """One that speaks HTTPS."""
     if find_docker_registry() is None:
         pytest.skip(NO_REGISTRY)
-    with DockerRegistry(tmp_path_factory.mktemp("registry"), certificate=authority.certificate(HOST)) as made:
+    with DockerRegistry(tmp_path_factory.mktemp("registry"), certificate=authority.certificate(HOST, FAR)) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def trusting(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[RealDaemon]:
+def way_out() -> Iterator[socket.socket]:
+    """Where the proxy of the daemon that tests share will be."""
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def trusting(
+    tmp_path_factory: pytest.TempPathFactory, authority: Authority, way_out: socket.socket
+) -> Iterator[RealDaemon]:
     """A daemon that tests share."""
     folder = tmp_path_factory.mktemp("trusting")
-    with RealDaemon(folder / "models", HOME=str(folder), SSL_CERT_FILE=str(authority.file)) as made:
+    variables = {
+        "HOME": str(folder),
+        "SSL_CERT_FILE": str(authority.file),
+        "HTTPS_PROXY": f"http://127.0.0.1:{way_out.getsockname()[1]}",
+        "NO_PROXY": HOST,
+    }
+    with RealDaemon(folder / "models", **variables) as made:
         yield made
 
 
@@ -90,6 +108,19 @@ async def test_a_model_goes_there_and_comes_back(
     own.manifest_path(f"{name}:latest").unlink()
     assert (await transfer(trusting.port, "pull", name, insecure=False))[-1] == {"status": "success"}
     model.check(trusting.store, f"{HOST}:{registry.port}", kept)
+
+
+async def test_through_a_proxy(
+    trusting: RealDaemon, registry: DockerRegistry, way_out: socket.socket, tmp_path: Path
+) -> None:
+    """HTTPS within what the proxy leads on; the name is what the certificate is for."""
+    source = OllamaStore(tmp_path / "source")
+    model = publish(registry, source, "far", noise(1_000_000, "far"))
+    async with byte_proxy(registry.port, sock=way_out, asked=True) as proxy:
+        records = await transfer(trusting.port, "pull", f"{FAR}/library/far", insecure=False)
+    assert records[-1] == {"status": "success"}
+    model.check(trusting.store, FAR, source)
+    assert set(proxy.wishes) == {f"CONNECT {FAR}:443 HTTP/1.1"}
 
 
 def saved(daemon: RealDaemon, model: Published) -> int:
@@ -156,7 +187,7 @@ async def test_what_cannot_be_trusted_is_told_at_once_and_with_what_helps(
     stranger = Authority(tmp_path / "stranger")
     refused = {
         "named": (
-            authority.certificate("registry.example"),
+            authority.certificate("other.example"),
             f"its certificate is refused, it is not valid for '{HOST}' (call the registry by the name that "
             "its certificate is for)",
         ),

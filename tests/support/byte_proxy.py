@@ -1,4 +1,7 @@
-"""Bytes between a client and a server, whatever they mean: counted, held back, and seen to end."""
+"""Bytes between a client and a server, whatever they mean: counted, held back, and seen to end.
+
+It may be what HTTPS_PROXY names: then it leads to the same server whatever it is asked for.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,12 @@ PIECE = 64 * 1024
 class ByteProxy:
     """See the module. `upstream` is a port on the loopback interface; only what comes from there is held back."""
 
-    def __init__(self, upstream: int, sock: socket.socket) -> None:
+    def __init__(self, upstream: int, sock: socket.socket, *, asked: bool = False) -> None:
+        """`asked`: clients say by CONNECT where they want to be led."""
         self.upstream = upstream
+        self.wishes: list[str] = []
+        """What clients asked for, the first line of each."""
+        self._asked = asked
         self.port: int = sock.getsockname()[1]
         self.total = 0
         """Bytes from the server to clients."""
@@ -65,12 +72,21 @@ class ByteProxy:
                 await trio.open_tcp_stream("127.0.0.1", self.upstream) as server,
                 trio.open_nursery() as nursery,
             ):
+                if self._asked:
+                    await self._listen(client)
                 nursery.start_soon(self._down, server, client)
                 await self._up(client, server)
                 nursery.cancel_scope.cancel("the client has left")
         finally:
             self.open -= 1
             self._tell()
+
+    async def _listen(self, client: trio.SocketStream) -> None:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):  # nothing comes behind it before our answer
+            head += await client.receive_some(PIECE)
+        self.wishes.append(head.split(b"\r\n", 1)[0].decode())
+        await client.send_all(b"HTTP/1.1 200 Go ahead\r\n\r\n")
 
     async def _up(self, client: trio.SocketStream, server: trio.SocketStream) -> None:
         with contextlib.suppress(trio.BrokenResourceError):
@@ -89,11 +105,13 @@ class ByteProxy:
 
 
 @contextlib.asynccontextmanager
-async def byte_proxy(upstream: int) -> AsyncIterator[ByteProxy]:
-    """A running proxy, on the loopback interface."""
-    sock = socket.create_server(("127.0.0.1", 0), backlog=256)
+async def byte_proxy(
+    upstream: int, *, sock: socket.socket | None = None, asked: bool = False
+) -> AsyncIterator[ByteProxy]:
+    """A running proxy, on the loopback interface. `sock` listens already; it is closed in the end."""
+    sock = sock or socket.create_server(("127.0.0.1", 0), backlog=256)
     sock.setblocking(False)
-    proxy = ByteProxy(upstream, sock)
+    proxy = ByteProxy(upstream, sock, asked=asked)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(proxy.run)  # noqa: ASYNC113 - the socket listens already
         yield proxy

@@ -50,17 +50,13 @@ class Authority:
         self.file = folder / "authority.pem"
         self.file.write_bytes(built.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
-    def certificate(self, host: str, *, ends: timedelta = DAY) -> Certificate:
-        """For a server of this name or address; `ends` from now on, which may be in the past."""
+    def certificate(self, *hosts: str, ends: timedelta = DAY) -> Certificate:
+        """For a server of these names or addresses; `ends` from now on, which may be in the past."""
         key = ec.generate_private_key(ec.SECP256R1())
-        try:
-            name: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
-        except ValueError:
-            name = x509.DNSName(host)
         built = self._builder(x509.Name([]), key.public_key(), ends=ends)
-        built = built.add_extension(x509.SubjectAlternativeName([name]), critical=True)
+        built = built.add_extension(x509.SubjectAlternativeName([general_name(host) for host in hosts]), critical=True)
         built = built.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        made = Certificate(self._folder / f"{host}.pem", self._folder / f"{host}.key")
+        made = Certificate(self._folder / f"{hosts[0]}.pem", self._folder / f"{hosts[0]}.key")
         made.certificate.write_bytes(built.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
         made.key.write_bytes(
             key.private_bytes(
@@ -85,3 +81,10 @@ class Authority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
+
+
+def general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -20,9 +20,15 @@ class ServeCommand(click.Command):
         from trio_ollama.settings import VARIABLES
 
         write_variables(formatter, (each.name for each in VARIABLES))
+        super().format_epilog(ctx, formatter)
 
 
-@click.command(name="serve", cls=ServeCommand)
+@click.command(
+    name="serve",
+    cls=ServeCommand,
+    epilog="Registries are reached through the proxies of HTTP_PROXY, HTTPS_PROXY and NO_PROXY. SSL_CERT_FILE is a "
+    "file with the certificates of the authorities to trust, instead of the machine's.",
+)
 @click.option(
     "--record",
     type=click.Path(path_type=Path, dir_okay=False),
