@@ -144,18 +144,18 @@ def test_every_state_reason_and_bound_is_in_the_tour() -> None:
 
 
 def test_states_change_by_the_table_only() -> None:
-    """No state is assigned but what `advance` returns, and nowhere but in the fleet; `Runner` has the first one."""
+    """No state is assigned but what `advance` returns, and nowhere but in one place; `Runner` has the first one."""
     changes = 0
     for path in sorted((PACKAGE / "scheduler").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.Assign(targets=[ast.Attribute(attr="state")], value=value):
                     where = f"{path.name}:{node.lineno}"
-                    assert path.name == "fleet.py", where
+                    assert path.name == "generations.py", where
                     assert ast.unparse(value) == "transition.to", where
                     changes += 1
                 case ast.AugAssign(target=ast.Attribute(attr="state")):
                     raise AssertionError(f"{path.name}:{node.lineno}")
                 case ast.Call(func=ast.Name(id="setattr" | "replace"), keywords=keywords):
                     assert not any(keyword.arg == "state" for keyword in keywords), f"{path.name}:{node.lineno}"
-    assert changes == 1  # in `Fleet._advance`, from what the table says
+    assert changes == 1  # in `Generations.advance`, from what the table says

@@ -74,16 +74,19 @@ class WatchedFleet(Fleet):
     def __init__(self, policy: Policy, watch: Callable[[Decision], None], on_event: Callable[[Event], None]) -> None:
         super().__init__(policy, on_event)
         self.reached: Counter[tuple[lifecycle.State, lifecycle.Event]] = Counter()
-        self._watch = watch
+        apply, advance = self._planner.apply, self._generations.advance
 
-    def _apply(self, decisions: Sequence[Decision]) -> None:
-        for decision in decisions:
-            self._watch(decision)
-            super()._apply((decision,))
+        def watched(decisions: Sequence[Decision]) -> None:
+            for decision in decisions:
+                watch(decision)
+                apply((decision,))
 
-    def _advance(self, runner: Runner, event: lifecycle.Event, *arguments: Any, **more: Any) -> None:
-        self.reached[runner.state, event] += 1
-        super()._advance(runner, event, *arguments, **more)
+        def counted(runner: Runner, event: lifecycle.Event, *arguments: Any, **more: Any) -> None:
+            self.reached[runner.state, event] += 1
+            advance(runner, event, *arguments, **more)
+
+        self._planner.apply = watched  # type: ignore[method-assign]
+        self._generations.advance = counted  # type: ignore[method-assign]
 
 
 class World:

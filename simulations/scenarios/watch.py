@@ -57,11 +57,11 @@ class Watch:
 
 def count_rows(world: World, run: Run) -> None:
     """Count which rows of the lifecycle table are used."""
-    fleet = world.scheduler.fleet
-    advance = fleet._advance
+    generations = world.scheduler.fleet._generations
+    advance = generations.advance
 
     def counting(runner: object, event: object, *arguments: object, **more: object) -> None:
         run.reached[runner.state, event] += 1  # type: ignore[attr-defined]
         advance(runner, event, *arguments, **more)  # type: ignore[arg-type]
 
-    fleet._advance = counting  # type: ignore[method-assign]
+    generations.advance = counting  # type: ignore[method-assign]

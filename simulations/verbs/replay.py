@@ -58,15 +58,15 @@ class _Details(trio.abc.Instrument):
 
     def listen(self, world: World) -> None:
         self._world = world
-        fleet = world.scheduler.fleet
-        apply = fleet._apply
+        planner = world.scheduler.fleet._planner
+        apply = planner.apply
 
         def applying(decisions: Sequence[Decision]) -> None:
             for decision in decisions:
                 self._note(line(decision))
             apply(decisions)
 
-        fleet._apply = applying  # type: ignore[method-assign]
+        planner.apply = applying  # type: ignore[method-assign]
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._note(f"step of {task.name}")

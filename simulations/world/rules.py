@@ -204,8 +204,8 @@ class Rules:
         world = self._world
         fleet = world.scheduler.fleet
         self.broken += violations(world.scheduler, world.factory)
-        if fleet.devices is not self._devices or fleet._last_gen > self._loads:
-            self._devices, self._loads = fleet.devices, fleet._last_gen
+        if fleet.devices is not self._devices or fleet._loads.last_gen > self._loads:
+            self._devices, self._loads = fleet.devices, fleet._loads.last_gen
             self.broken += overbooked(fleet)
         self.broken += self._after_step()
 
@@ -226,7 +226,7 @@ class Rules:
                 if runner.claimed_by not in fleet.waiters or gen not in fleet.waiters[runner.claimed_by].claim:
                     yield f"I10: generation {gen} is claimed by {runner.claimed_by}, who does not want it"
                 elif self._claimed.get(gen, (0, 0))[0] != runner.claimed_by:
-                    self._claimed[gen] = runner.claimed_by, fleet._last_seq
+                    self._claimed[gen] = runner.claimed_by, fleet._queue.last_seq
             elif gen in self._claimed:
                 del self._claimed[gen]
             if runner.state is State.READY and runner.key in fleet.queues:

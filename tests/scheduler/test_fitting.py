@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.support.fleet_builder import FleetBuilder, demand, gib
 from tests.support.shapes import SMOLLM2
 from trio_ollama.scheduler.core import events as ev
-from trio_ollama.scheduler.core.fitting import Fit, Verdict, fit
+from trio_ollama.scheduler.core.fit import Fit, Verdict
+from trio_ollama.scheduler.core.fitting import fit
 from trio_ollama.scheduler.core.lifecycle import State
 from trio_ollama.scheduler.core.values import RAM, Demand, LoadOptions, ModelFacts, Observation, Policy
 

@@ -245,7 +245,7 @@ def test_R49_an_explicit_context_is_never_changed() -> None:
 def looks_at_images(fleet: FleetBuilder, seq: int, **wish: Any) -> None:
     """A request for a model with an image encoder comes."""
     wanted = demand("X", 8, **wish)
-    fleet.fleet._last_seq = seq - 1
+    fleet.fleet._queue.last_seq = seq - 1
     fleet.fleet.arrive(replace(wanted, model=replace(wanted.model, projectors=("/eyes",))), fleet.now)
 
 

@@ -11,8 +11,9 @@ from simulations.fleet.workloads import KINDS
 from simulations.fleet.world import run
 from trio_ollama.scheduler.core import fleet, shortcuts
 from trio_ollama.scheduler.core.decisions import Decision
-from trio_ollama.scheduler.core.plan import FleetView, plan
+from trio_ollama.scheduler.core.plan import plan
 from trio_ollama.scheduler.core.records import Waiter
+from trio_ollama.scheduler.core.view import FleetView
 
 SEEDS = 144
 """Nine of each kind."""

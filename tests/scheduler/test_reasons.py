@@ -128,7 +128,7 @@ def test_a_device_that_shrank_is_said_to_be_overbooked_once() -> None:
     """A113: the driver says there is less than our runners hold, say, after another card took its place."""
     fleet = FleetBuilder(24)
     fleet.runner("X", 20)
-    fleet.fleet.devices = tuple(
+    fleet.fleet._figures.devices = tuple(
         replace(device, total=16 * GIB) if device.id == "g0" else device for device in fleet.fleet.devices
     )
     fleet.looks()

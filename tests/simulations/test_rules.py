@@ -13,6 +13,7 @@ import trio
 from simulations.scenarios import Request, Run, Scenario, play
 from trio_ollama.scheduler import Policy, Scheduler
 from trio_ollama.scheduler.core import fleet as fleets
+from trio_ollama.scheduler.core import loads, planner
 from trio_ollama.scheduler.core.fleet import Fleet
 from trio_ollama.scheduler.supervisor import Supervisor
 
@@ -88,7 +89,7 @@ def does_not_plan_after_a_release(patch: Patch) -> Scenario:
 
 
 def admits_everybody(patch: Patch) -> Scenario:
-    plan = fleets.plan
+    plan = planner.plan
 
     def generous(view: Any) -> Any:
         bound = view.policy.queue_bound
@@ -98,18 +99,18 @@ def admits_everybody(patch: Patch) -> Scenario:
         finally:
             view.policy = replace(view.policy, queue_bound=bound)
 
-    patch.setattr(fleets, "plan", generous)
+    patch.setattr(planner, "plan", generous)
     patch.setattr(fleets, "arrival", lambda view, waiter: None)
     return replace(SWAP, policy=Policy(queue_bound=1), requests=(*SWAP.requests, *[Request(model="b", at=2.2)] * 3))
 
 
 def reloads_for_the_same(patch: Patch) -> Scenario:
-    honest, threads = fleets.wanted, count(1)  # never the same number twice: an address may come again
+    honest, threads = loads.wanted, count(1)  # never the same number twice: an address may come again
 
     def other(demand: Any, policy: Policy) -> Any:
         return replace(honest(demand, policy), num_thread=next(threads))
 
-    patch.setattr(fleets, "wanted", other)
+    patch.setattr(loads, "wanted", other)
     return Scenario(requests=(Request(), Request(at=5)))
 
 
@@ -123,7 +124,7 @@ async def _trip() -> None:
 
 
 def counts_one_runner_too_few(patch: Patch) -> Scenario:
-    plan = fleets.plan
+    plan = planner.plan
 
     def generous(view: Any) -> Any:
         view.policy = replace(view.policy, max_models=2)
@@ -132,7 +133,7 @@ def counts_one_runner_too_few(patch: Patch) -> Scenario:
         finally:
             view.policy = replace(view.policy, max_models=1)
 
-    patch.setattr(fleets, "plan", generous)
+    patch.setattr(planner, "plan", generous)
     patch.setattr(fleets, "arrival", lambda view, waiter: None)
     return Scenario(policy=Policy(max_models=1), requests=(Request(model="a"), Request(model="b", at=3)))
 

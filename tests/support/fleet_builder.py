@@ -59,10 +59,13 @@ class RecordingFleet(Fleet):
         self.events: list[ev.Event] = []
         super().__init__(policy, self.events.append)
         self.passes: list[tuple[Decision, ...]] = []
+        apply = self._planner.apply
 
-    def _apply(self, decisions: Sequence[Decision]) -> None:
-        self.passes.append(tuple(decisions))
-        super()._apply(decisions)
+        def recorded(decisions: Sequence[Decision]) -> None:
+            self.passes.append(tuple(decisions))
+            apply(decisions)
+
+        self._planner.apply = recorded  # type: ignore[method-assign]
 
 
 class FleetBuilder:
@@ -94,16 +97,17 @@ class FleetBuilder:
         """A runner of `size` GiB on one GPU (or `cpu`), with leases of unnamed requests, each holding a slot first."""
         fleet = self.fleet
         wish = demand(name, size, ctx=ctx)
-        fleet._last_gen = gen = fleet._last_gen + 1
+        fleet._loads.last_gen = gen = fleet._loads.last_gen + 1
         reservation = {on: gib(size), RAM: 0, MODELS: 1} if on != RAM else {RAM: gib(size), MODELS: 1}
         gpus = (on,) if on != RAM else ()
         placement = Placement("single" if gpus else "cpu", gpus, reservation, reservation, frozenset({on}))
-        runner = Runner(gen, wish.model, wanted(wish, fleet.policy), placement, reservation, keep, state)
+        runner = Runner(
+            gen, wish.model, wanted(wish, fleet.policy), placement, reservation, keep, state, began=self.now
+        )
         runner.served, runner.pid, runner.context = served, 1000 + gen, runner.config.num_ctx
         for _ in range(leases):
             self.lease(runner)
         fleet.runners[gen] = runner
-        fleet._spawned_at[gen] = self.now
         self._see(gib(-size) if state is not State.LOADING else 0, on)
         if state is State.READY and not leases:
             runner.armed, runner.deadline = True, self.now + keep
@@ -117,38 +121,38 @@ class FleetBuilder:
         if not holds:
             runner.slot_queue.append(seq)
         runner.leases[seq] = Lease(seq, Demand(runner.model), wants_slot=True, holds_slot=holds)
-        self.fleet._leases[seq] = runner.gen
+        self.fleet._leases._gens[seq] = runner.gen
         return seq
 
     def _see(self, amount: int, on: str) -> None:
         """The driver's free figure of a device changes by `amount` bytes."""
-        self.fleet.devices = tuple(
+        self.fleet._figures.devices = tuple(
             replace(device, reported_free=max(0, device.reported_free + amount)) if device.id == on else device
             for device in self.fleet.devices
         )
 
     def reported(self, free: float, on: str = "g0") -> None:
         """Set the driver's free figure of a device, in GiB."""
-        self.fleet.devices = tuple(
+        self.fleet._figures.devices = tuple(
             replace(device, reported_free=gib(free)) if device.id == on else device for device in self.fleet.devices
         )
 
     def waits(self, seq: int, name: str, size: float, *, claim: Iterable[Runner] = (), **wish: Any) -> Waiter:
         """A request that was admitted earlier and still waits."""
         want = demand(name, size, **wish)
-        config = wanted(want, self.fleet.policy)
-        waiter = Waiter(seq, want, self.fleet._memo.intern(config), self.now, admitted=True)
-        waiter.claim = frozenset(runner.gen for runner in claim)
-        self.fleet._enter(waiter)
-        self.fleet._last_seq = max(self.fleet._last_seq, seq)
+        queue = self.fleet._queue
+        self.fleet.now, queue.last_seq = self.now, seq - 1
+        waiter = queue.enter(want, self.fleet._loads.configuration(want))
+        waiter.admitted = True
+        queue.claim(waiter, frozenset(runner.gen for runner in claim))
         return waiter
 
     # -- what happens then ----------------------------------------------------------------------------------------
 
     def arrives(self, seq: int, name: str, size: float, **wish: Any) -> int:
         """A request comes, with the given seq."""
-        assert seq > self.fleet._last_seq, "seqs only grow"
-        self.fleet._last_seq = seq - 1
+        assert seq > self.fleet._queue.last_seq, "seqs only grow"
+        self.fleet._queue.last_seq = seq - 1
         return self.fleet.arrive(demand(name, size, **wish), self.now)
 
     def passes(self, duration: int) -> None:

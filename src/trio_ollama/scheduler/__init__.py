@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .core.decisions import Because
-from .core.fitting import Fit
+from .core.fit import Fit
 from .core.values import FOREVER, Demand, LoadOptions, ModelFacts, Observation, Policy, Shape
 from .errors import (
     CrashBackoffError,

@@ -24,7 +24,8 @@ from trio_ollama.runners.contract import OpenCall, RunnerDiedError, RunnerFactor
 from .core import effects as ef
 from .core.decisions import Because
 from .core.events import Event
-from .core.fitting import Fit, fit
+from .core.fit import Fit
+from .core.fitting import fit
 from .core.fleet import Fleet
 from .core.lifecycle import ALIVE, State
 from .core.values import Demand, DeviceFacts, Policy

@@ -7,24 +7,25 @@ picture; whoever does wait at the moment may get the room first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from enum import StrEnum
+from dataclasses import fields, replace
 from typing import Final
 
 from .config import launchable, wanted
 from .eviction import Candidates
-from .expected import Expected, expected
+from .expected import expected
+from .fit import ContextFit, DeviceFit, Fit, Part, Verdict, Victim
 from .footprint import Footprint
 from .lifecycle import State
 from .memory import predict_vram, saturating_sub
 from .placements import never_fits, placements
-from .plan import FleetView
 from .pools import Pools
+from .ranking import Ranking
 from .records import Runner
 from .reload import difference
-from .values import MODELS, RAM, Demand, DeviceFacts, LaunchConfig, ModelFacts, Placement, Policy
+from .values import MODELS, RAM, Demand, DeviceFacts, LaunchConfig, Placement, Policy
+from .view import FleetView
 
-__all__ = ["ContextFit", "DeviceFit", "Fit", "Part", "Verdict", "Victim", "fit"]
+__all__ = ["fit"]
 
 CONTEXTS: Final = (4096, 8192, 32768)
 """Looked at beside the longest one."""
@@ -32,99 +33,6 @@ LONGEST: Final = 1 << 20
 """Tokens, where the model does not tell what it was trained for."""
 STEP: Final = 256
 FULL: Final = ("single", "group")
-
-
-class Verdict(StrEnum):
-    LOADED = "loaded"
-    FITS = "fits"
-    RETURNING = "memory_returning"
-    """There is room as soon as runners that are ending have ended."""
-    EVICTS = "evicts"
-    EVICTS_BUSY = "evicts_busy"
-    BLOCKED = "blocked"
-    """What is in the way cannot be stopped at the moment: it loads, or it does not end."""
-    NEVER = "never_fits"
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Bytes of one purpose, as estimated."""
-
-    name: str
-    size: int
-    on_gpus: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceFit:
-    """A device in this picture. Bytes."""
-
-    id: str
-    library: str
-    total: int
-    free: int
-    """As the system says."""
-    reserved: int
-    """For our runners."""
-    usable: int
-    """Free for another load."""
-    returning: int
-    """Comes back from those that would go, or are going."""
-    needed: int
-    """Must be there before the load begins, with headroom."""
-    held: int
-    """Would be held for the runner."""
-    left: int
-    """Usable then."""
-
-
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """A runner that would be stopped first."""
-
-    gen: int
-    name: str
-    busy: bool
-    held: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class ContextFit:
-    """The same model with another context, with nothing else loaded."""
-
-    num_ctx: int
-    expected: int
-    formula: int
-    kind: str
-    gpus: tuple[str, ...]
-    full: bool
-    """All layers on GPUs, or, where there is none to go to, all of it in the RAM that is there."""
-    now: bool
-    """Also beside what is loaded now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    model: ModelFacts
-    verdict: Verdict
-    facts: tuple[int, int]
-    """For `NEVER`: bytes needed, and bytes there are; else zeros."""
-    config: LaunchConfig
-    """As it would be launched, or is."""
-    mmap: str
-    """Why mapping would be off, or empty."""
-    placement: Placement
-    parts: tuple[Part, ...]
-    expected: Expected
-    formula: int
-    """Upstream's prediction."""
-    runner: Runner | None
-    """Of the same model, if there is one."""
-    devices: tuple[DeviceFit, ...]
-    victims: tuple[Victim, ...]
-    contexts: tuple[ContextFit, ...]
-    largest: int
-    """Context that fits in full on the machine as it is without our runners; 0 if none does."""
 
 
 def fit(fleet: FleetView, demand: Demand, policy: Policy | None = None) -> Fit:
@@ -144,8 +52,7 @@ class _Look:
         self.candidates = Candidates(runners, self.pools)
         alive = [runner for runner in runners if runner.state is not State.RECOVERING]
         self.own = next((runner for runner in reversed(alive) if runner.key == self.model.key), None)
-        ranked = sorted(fleet.devices, key=lambda device: (device.integrated, -self.pools.now[device.id], device.id))
-        self.rank = {device.id: rank for rank, device in enumerate(ranked)}
+        self.ranking = Ranking(fleet.devices, self.pools.now)
 
     def result(self) -> Fit:
         hopeless = never_fits(self.model, self.want, self.devices, self.policy)
@@ -205,10 +112,8 @@ class _Look:
         # The number of slots is the policy's, and here that may be another one.
         return alive and own.config.parallel == self.want.parallel and difference(own.config, self.want) is None
 
-    def _placements(self, config: LaunchConfig) -> list[Placement]:
-        found = placements(self.model, config, self.devices, self.pools.base, self.policy)
-        # As the planner ranks them: single GPUs by what is free, discrete ones first (R63).
-        return sorted(found, key=lambda one: self.rank[one.gpus[0]] if one.gpus else 0)
+    def _placements(self, config: LaunchConfig) -> Sequence[Placement]:
+        return self.ranking.best_first(placements(self.model, config, self.devices, self.pools.base, self.policy))
 
     def _coming(self, victims: Iterable[Runner], *, going: bool) -> dict[str, int]:
         """Bytes by device that come back before the load begins."""

@@ -1,4 +1,4 @@
-"""The mutable records of the fleet: runner generations, their leases, and waiters. Only `Fleet` writes them."""
+"""The mutable records of the fleet: runner generations, their leases, and waiters. Only its parts write them."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ class Runner:
     reservation: Mapping[str, int]
     keep_alive: int
     state: State = State.SPAWNING
+    began: int = 0
+    """When it was decided to load it."""
     pid: int | None = None
     leases: dict[int, Lease] = field(default_factory=dict)
     slot_queue: deque[int] = field(default_factory=deque)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from .decisions import Because, Decision, Grant, Refuse, Wait
 from .lifecycle import State
-from .plan import FleetView
 from .records import Runner, Waiter
 from .reload import difference
+from .view import FleetView
 
 __all__ = ["arrival", "departure_changes_nothing"]
 
