@@ -168,6 +168,10 @@ class Control:
     def stop(self, key: str) -> None:
         self.state.runtime.go(self.eviction.stop, key, name=f"stop of {key}", recovers=True)
 
+    def force_stop(self, key: str) -> None:
+        """There is no such thing but the gentle one."""
+        self.stop(key)
+
     def runtime_out_of_memory(self) -> None:
         self.state.runtime.go(self.after_runtime_oom, name="a call that found no memory", recovers=True)
 

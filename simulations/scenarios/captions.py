@@ -17,6 +17,7 @@ WORDS: Mapping[What, tuple[str, str]] = {
     What.NO_FIGURES: ("the GPUs tell no free memory", "the GPUs tell their free memory again"),
     What.MEMORY_FAILS: ("RAM cannot be asked", "RAM can be asked again"),
     What.OUT_OF_MEMORY: ("a call runs out of memory", ""),
+    What.FORCE: ("somebody ends at once", ""),
     What.CLOSE: ("the server closes", ""),
     What.END: ("the server ends", ""),
 }

@@ -54,6 +54,9 @@ class Goal(StrEnum):
     STOPPED_LOADING = "stopped during its load"
     STOPPED_BUSY = "stopped while it worked"
     STOPPED_IDLE = "stopped while idle"
+    FORCED_UNSPAWNED = "ended by force before its process was there"
+    FORCED_LOADING = "ended by force during its load"
+    FORCED_BUSY = "ended by force while it worked"
     MEMORY_LATE = "memory came back late"
     MEMORY_LOST = "memory did not come back within the bound"
     # memory runs out

@@ -55,6 +55,7 @@ _PLACED: Final = {"group": Goal.LOAD_WIDE, "explicit_partial": Goal.LOAD_PARTIAL
 _ROWS: Final = {
     (State.SPAWNING, Event.SPAWN_FAILED): Goal.SPAWN_FAILED,
     (State.STOPPING, Event.SPAWN_FAILED): Goal.ABORTED_UNSPAWNED,
+    (State.SPAWNING, Event.KILL): Goal.FORCED_UNSPAWNED,
     (State.LOADING, Event.EXITED): Goal.LOAD_DIED,
 }
 """Rows of the lifecycle table that are situations by themselves."""
@@ -83,6 +84,7 @@ class _Scan:
         self._granted: dict[int, tuple[int, int]] = {}
         """(instant, number) of the leases a generation gave last."""
         self._drained: dict[int, ev.DrainStarted] = {}
+        self._forced: set[int] = set()
         self._without_slot: dict[int, ev.LeaseGranted] = {}
         self._starters_gone: set[int] = set()
         """Loads whose first waiter has left."""
@@ -155,6 +157,8 @@ class _Scan:
                 if event.model in self._retried:
                     self._retried.discard(event.model)
                     yield Goal.OOM_RECOVERED
+            case ev.LoadFailed(gen=gen) if gen in self._forced:
+                self._retried.discard(event.model)
             case ev.LoadFailed():
                 yield Goal.LOAD_STALLED if "timed out" in event.error else Goal.LOAD_FAILED
                 if event.model in self._retried:
@@ -232,6 +236,12 @@ class _Scan:
                     yield Goal.STOPPED_LOADING
                 else:
                     yield Goal.STOPPED_BUSY if event.leases else Goal.STOPPED_IDLE
+            case Because.FORCED:
+                self._forced.add(event.gen)
+                if loaded is None:
+                    yield Goal.FORCED_LOADING
+                elif event.leases:
+                    yield Goal.FORCED_BUSY
             case Because.RUNTIME_OOM:
                 yield Goal.OOM_RUNNING
             case Because.HUNG if not event.leases:  # else its leases tell why

@@ -6,11 +6,12 @@ import shlex
 from collections import Counter
 from dataclasses import dataclass
 from time import process_time
+from typing import Final
 
 from simulations.figures import long_time, rows
 from trio_ollama.scheduler.core import events as ev
 from trio_ollama.scheduler.core.decisions import Because
-from trio_ollama.scheduler.core.lifecycle import TRANSITIONS
+from trio_ollama.scheduler.core.lifecycle import TRANSITIONS, Event, State
 
 from .goals import Goal
 from .reached import reached
@@ -19,6 +20,12 @@ from .seeds import Spot
 
 __all__ = ["Report", "Result", "play_and_judge"]
 
+UNREACHABLE: Final = {
+    (State.SPAWNING, Event.EXITED): "a process is started, and told of, in one step",
+    (State.STOPPING, Event.SPAWNED): "whether a load was given up is looked at in the step that starts its process",
+    (State.DRAINING, Event.DRAIN): "whoever drains a runner asks first whether it is ready",
+}
+"""Rows of the lifecycle table that no world comes to, and why: they are there for those who change the supervisor."""
 EVICTIONS = (Because.EVICTED_FOR, Because.RELOAD_FOR)
 
 
@@ -124,7 +131,7 @@ class Report:
             ("goals", f"{len(Goal) - len(self.missed)} of {len(Goal)}"),
         ]
         lines = rows(figures)
-        lines += [f"    never: {state} / {event}" for state, event in never]
+        lines += [f"    never: {state} / {event}{_why(state, event)}" for state, event in never]
         lines += ["Faults:", *rows([(what, f"{count:,}") for what, count in sorted(self.injected.items())])]
         # A situation that few runs come into is one that fewer runs miss.
         lines += ["Goals, by runs that reached them:"]
@@ -142,3 +149,8 @@ class Report:
                 "    " + shlex.join(("python", "-m", "simulations", "replay", result.spot)),
             )
         ]
+
+
+def _why(state: State, event: Event) -> str:
+    why = UNREACHABLE.get((state, event))
+    return "" if why is None else f": no world can, {why}"

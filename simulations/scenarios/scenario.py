@@ -49,6 +49,8 @@ class Request:
 class What(StrEnum):
     STOP = "stop"
     """Somebody stops the model `target`, or deletes it."""
+    FORCE = "force"
+    """Somebody ends the model `target` at once, whoever uses it or waits for its load."""
     CRASH = "crash"
     """The newest process of the model `target` ends by itself."""
     HANG = "hang"

@@ -33,6 +33,8 @@ def _harm(world: World, fault: Fault) -> None:
     match fault.what:
         case What.STOP:
             world.scheduler.stop(fault.target)
+        case What.FORCE:
+            world.scheduler.force_stop(fault.target)
         case What.CRASH | What.HANG:
             alive = [process for process in world.factory.alive if process.spec.model == fault.target]
             for process in alive[-1:]:

@@ -107,7 +107,7 @@ def timed(random: Random, what: What, most: int, span: float, models: Sequence[s
             target = f"GPU-{random.randrange(gpus)}"
         elif what is What.LAG and gpus > 1 and random.random() < 0.5:
             target = f"GPU-{random.randrange(gpus)}"
-        elif what in (What.STOP, What.CRASH, What.HANG):
+        elif what in (What.STOP, What.FORCE, What.CRASH, What.HANG):
             target = random.choice(models)
         fault = Fault(at=at, what=what, target=target, amount=random.choice(_AMOUNTS.get(what, (1.0,))))
         yield fault

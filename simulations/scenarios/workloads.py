@@ -87,7 +87,7 @@ def _cancels(draw: Draw) -> None:
 
 
 def _stops(draw: Draw) -> None:
-    draw.faults += [(What.STOP, 12), (What.CRASH, 2)]
+    draw.faults += [(What.STOP, 12), (What.CRASH, 2), (What.FORCE, 3)]
     draw.slow = draw.leave = 0.4
 
 
@@ -117,7 +117,7 @@ def _equal_instants(draw: Draw) -> None:
     draw.look = draw.random.choice((0.0, 0.0, draw.grid))
     draw.gap = draw.grid
     draw.leave = 0.3
-    draw.faults += [(What.STOP, 3)]
+    draw.faults += [(What.STOP, 3), (What.FORCE, 6)]
 
 
 def _crashes(draw: Draw) -> None:
@@ -191,7 +191,8 @@ def _trouble(draw: Draw) -> None:
     draw.grid = random.choice((0.0, 0.0, 0.5))
     draw.bad = list(PROCESS_FAULTS)
     draw.bad_launches = 0.4
-    draw.faults += [(what, 1) for what in (*DEVICE_FAULTS, What.STOP, What.CRASH, What.HANG, What.OUT_OF_MEMORY)]
+    people = (What.STOP, What.CRASH, What.HANG, What.OUT_OF_MEMORY, What.FORCE)
+    draw.faults += [(what, 1) for what in (*DEVICE_FAULTS, *people)]
     if random.random() < 0.2:
         draw.faults += [(random.choice(ENDS), 1)]
 

@@ -19,7 +19,8 @@ __all__ = ["OURS", "System"]
 class System:
     """`make` takes what `Scheduler` takes; what it returns does what clients and faults ask of a scheduler:
 
-    `run(task_status)`, `acquire(demand)`, `stop(key)`, `runtime_out_of_memory()`, `close()`, `drained()`, `stop_all()`.
+    `run(task_status)`, `acquire(demand)`, `stop(key)`, `force_stop(key)`, `runtime_out_of_memory()`, `close()`,
+    `drained()`, `stop_all()`.
     """
 
     name: str
