@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from textwrap import wrap
 from typing import Final
 
-from simulations.scenarios import Run
 from simulations.scenarios.scenario import spell
 from simulations.scenarios.seeds import SHUFFLE, Spot
+
+from .failing import Failing
 
 __all__ = ["failing_test", "layout"]
 
 WIDTH: Final = 120
 MODULES: Final = {
+    "simulations.explore.moments": ("Moment", "disturbed"),
+    "simulations.explore.sweep": ("problems",),
     "simulations.scenarios": ("Fault", "Request", "Scenario", "What", "play"),
-    "simulations.scenarios.seeds": ("ORDERS",),
+    "simulations.scenarios.seeds": ("ORDERS", "Spot"),
     "simulations.world.behaviour": ("Behaviour",),
     "trio_ollama.scheduler": ("Limits", "Policy"),
 }
 
 
-def failing_test(spot: Spot, run: Run) -> str:
+def failing_test(failing: Failing) -> str:
     """A module with one test: that this run breaks no rule."""
-    first = run.broken[0]
-    arguments = "SCENARIO" + (f", schedule={spot.schedule}" if spot.schedule else "")
-    if spot.order != SHUFFLE:
-        arguments += f', order=ORDERS["{spot.order}"]'
+    spot, first = failing.spot, failing.wrong[0]
     name = re.sub(r"\W+", "_", first.split(":")[0].lower()).strip("_")
     body = [
         f"SCENARIO = {layout(spell(spot.scenario), room=len('SCENARIO = '))}",
@@ -35,15 +36,34 @@ def failing_test(spot: Spot, run: Run) -> str:
         "",
         f"def test_{name}() -> None:",
         *wrap(first, WIDTH, initial_indent="    # ", subsequent_indent="    # ", break_long_words=False),
-        f"    run = play({arguments})",
-        r'    assert not run.broken, "\n".join([*run.broken, *run.trace])',
+        *(_disturbed(failing) if failing.moments else _played(spot)),
     ]
     text = "\n".join(body) + "\n"
     imports = []
     for module, names in MODULES.items():
-        if used := [name for name in names if re.search(rf"\b{name}\b", text)]:
+        if used := [name for name in names if re.search(rf"(?<![.\w]){name}\b", text)]:
             imports.append(f"from {module} import {', '.join(used)}\n")
     return '"""A run that broke a rule, made as small as it would go."""\n\n' + "".join(imports) + "\n" + text
+
+
+def _played(spot: Spot) -> Iterator[str]:
+    arguments = "SCENARIO" + (f", schedule={spot.schedule}" if spot.schedule else "")
+    if spot.order != SHUFFLE:
+        arguments += f', order=ORDERS["{spot.order}"]'
+    yield f"    run = play({arguments})"
+    yield r'    assert not run.broken, "\n".join([*run.broken, *run.trace])'
+
+
+def _disturbed(failing: Failing) -> Iterator[str]:
+    spot = failing.spot
+    arguments = f", {spot.schedule}" if spot.schedule or spot.order != SHUFFLE else ""
+    if spot.order != SHUFFLE:
+        arguments += f', "{spot.order}"'
+    moments = "".join(f', Moment.parse("{moment}")' for moment in failing.moments)
+    yield f'    spot = Spot("found", SCENARIO{arguments})'
+    yield f"    came = disturbed(spot{moments})"
+    yield "    wrong = list(problems(came, spot.play()))"
+    yield r'    assert not wrong, "\n".join([*wrong, *came.run.trace])'
 
 
 def layout(expression: str, *, indent: int = 0, room: int = 0) -> str:

@@ -1,7 +1,8 @@
 """Make a failing run as small as it will go, and write it down as a test.
 
 SPOT names a run (`17`, `17:3:pct`, `R38:4`); a file with a SCENARIO, such as a test that was written here, will do as
-well. Without one, seeds are searched for a run that fails. Break the scheduler in one line, and see.
+well. `--at` names the steps at which somebody leaves, as `sweep` tells them. Without a SPOT, seeds are searched for a
+run that fails. Break the scheduler in one line, and see.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from simulations.explore.failing import had
 from simulations.explore.failing_test import failing_test
-from simulations.explore.shrink import SECONDS, Shrunk, rule, shrink
+from simulations.explore.moments import Moment
+from simulations.explore.shrink import SECONDS, Shrunk, shrink
 from simulations.explore.simpler import size
 from simulations.mutants.catalogue import MUTANTS
 from simulations.mutants.plant import command
@@ -37,6 +40,7 @@ TRACE: Final = 60
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("spot", nargs="?", metavar="SPOT|FILE", help="what fails (default: search for it)")
+    parser.add_argument("--at", metavar="MOMENT[,MOMENT]", help="disturbed there: 2:racing:17,end:between:40")
     parser.add_argument(
         "--mutant", metavar="NAME", help="plant this fault in the scheduler first (see `mutants --list`)"
     )
@@ -53,22 +57,23 @@ def main(options: argparse.Namespace) -> int:
         return _with_mutant(options)
     try:
         spot = _search(options.search) if options.spot is None else _spot(options.spot)
-    except (UnknownSpotError, OSError, KeyError) as error:
+        moments = _moments(options.at, spot)
+    except (ValueError, OSError, KeyError) as error:
         print(f"no run: {error}", file=sys.stderr)
         return 2
     if spot is None:
         print(f"no rule was broken within {options.search:g} s", file=sys.stderr)
         return 1
-    run = spot.play()
-    if rule(run) is None:
-        print(f"{spot.text} breaks no rule", file=sys.stderr)
+    failing = had(spot, moments)
+    if not failing.wrong:
+        print(f"{failing.text} breaks no rule", file=sys.stderr)
         return 1
-    _say(f"{spot.text} breaks {run.broken[0]}")
+    _say(f"{failing.text} breaks {failing.wrong[0]}")
     _say(f"   {size(spot.scenario)}")
-    shrunk = shrink(spot, seconds=options.seconds, say=_Progress())
+    shrunk = shrink(spot, moments, seconds=options.seconds, say=_Progress())
     _show(shrunk)
     if options.output is not None:
-        options.output.write_text(failing_test(shrunk.spot, shrunk.run), encoding="utf-8")
+        options.output.write_text(failing_test(shrunk.failing), encoding="utf-8")
         print(f"\n{options.output}: run it with python -m pytest {options.output}")
     return 0
 
@@ -81,8 +86,19 @@ def _with_mutant(options: argparse.Namespace) -> int:
     _say(f"with {options.mutant}: {MUTANTS[options.mutant].mistake}")
     again = [*([options.spot] if options.spot is not None else []), "--seconds", str(options.seconds)]
     again += ["--search", str(options.search)]
+    again += ["--at", options.at] if options.at is not None else []
     again += ["-o", str(options.output)] if options.output is not None else []
     return subprocess.run(command(options.mutant, "simulations", "shrink", *again), check=False).returncode
+
+
+def _moments(text: str | None, spot: Spot | None) -> tuple[Moment, ...]:
+    if text is None:
+        return ()
+    moments = tuple(map(Moment.parse, text.split(",")))
+    there = 0 if spot is None else len(spot.scenario.requests)
+    if any(isinstance(moment.target, int) and not 1 <= moment.target <= there for moment in moments):
+        raise UnknownSpotError(f"there is no such client as in {text}")
+    return moments
 
 
 def _spot(text: str) -> Spot:
@@ -124,13 +140,14 @@ class _Progress:
 
 
 def _show(shrunk: Shrunk) -> None:
-    spot, run = shrunk.spot, shrunk.run
+    spot, run = shrunk.spot, shrunk.failing.run
     end = "nothing more can go" if shrunk.done else "the time is over"
     _say(f"{shrunk.seconds:5.1f} s, {shrunk.runs:5} runs: {size(spot.scenario)}; {end}")
     print(spell(spot.scenario))
-    print(f"interleaving {spot.schedule} ({spot.order})\n")
+    at = "".join(f", at {moment}" for moment in shrunk.failing.moments)
+    print(f"interleaving {spot.schedule} ({spot.order}){at}\n")
     print(*run.trace[-TRACE:], sep="\n")
-    print("", *run.broken[:3], sep="\n")
+    print("", *shrunk.failing.wrong[:3], sep="\n")
 
 
 def _say(line: str) -> None:

@@ -2,7 +2,8 @@
 
 Without options each client leaves at each of its steps, in three modes: blocked (inside the checkpoint), racing (woken,
 together with what it is given) and between (any two steps of anybody). Nobody else may notice, and nothing may be left.
-The exit status is 1 if there is a failure; each is told with the moments to have it again: `--at 2:racing:17`.
+The exit status is 1 if there is a failure; each is told with the moments to have it again: `--at 2:racing:17`. `shrink`
+takes the same words.
 """
 
 from __future__ import annotations

@@ -13,16 +13,20 @@ from typing import Any
 import pytest
 
 from simulations.__main__ import main
+from simulations.explore.failing import Failing, had, rule
 from simulations.explore.failing_test import failing_test, layout
-from simulations.explore.shrink import rule, shrink
+from simulations.explore.moments import Mode, Moment
+from simulations.explore.shrink import shrink
 from simulations.explore.simpler import edits, weight
+from simulations.explore.sweep import cancels, cancels_at_the_end, sweep
 from simulations.mutants.plant import command
 from simulations.scenarios import Fault, Request, Run, Scenario, What
 from simulations.scenarios.scenario import spell
 from simulations.scenarios.seeds import Spot, find
 from simulations.scenarios.workloads import KINDS, draw
 from simulations.world.behaviour import Behaviour
-from trio_ollama.scheduler import Limits, Policy
+from trio_ollama.scheduler import Limits, Policy, Scheduler
+from trio_ollama.scheduler.core.fleet import Fleet
 
 ROOT = Path(__file__).parents[2]
 NAMES: dict[str, Any] = {
@@ -67,6 +71,45 @@ def test_what_the_failure_does_not_need_goes(monkeypatch: pytest.MonkeyPatch) ->
     assert (shrunk.spot.schedule, shrunk.spot.order) == (0, "shuffle")
 
 
+def test_a_moment_is_kept_while_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails only if a client leaves between two certain steps: those are others in a smaller run."""
+    leave = Fleet.leave
+    keeps = lambda self, seq, now: leave(self, seq, now) if seq in self.waiters else None  # noqa: E731
+    usual = Behaviour(load_time=1.0, prompt_time=0.01, token_time=0.01)
+    requests = (Request(model="b"), *(Request(at=0.25 * number) for number in range(3)), Request(model="b", at=3))
+    spot = Spot("crowd", Scenario(models={"a": 3, "b": 4}, usual=usual, requests=requests))
+    with monkeypatch.context() as patch:
+        patch.setattr(Fleet, "leave", keeps)  # a lease stays behind that was granted in the step of a cancellation
+        (found,) = sweep(spot, cancels(spot, [3], [Mode.BETWEEN]), most=1).failures
+        assert found.moments[0].target == 3
+        shrunk = shrink(spot, found.moments, seconds=30)
+        (moment,) = shrunk.failing.moments
+        assert moment.mode is Mode.BETWEEN
+        assert len(shrunk.spot.scenario.requests) == 1
+        assert shrunk.failing.rule == rule(found.problems)
+        assert had(shrunk.spot, (moment,)).wrong == shrunk.failing.wrong
+        assert not had(shrunk.spot).wrong
+    text = failing_test(shrunk.failing)
+    assert f'Moment.parse("{moment}")' in text
+    names: dict[str, Any] = {}
+    exec(compile(text, "test_found.py", "exec"), names)
+    (test,) = (value for name, value in names.items() if name.startswith("test_"))
+    test()
+    monkeypatch.setattr(Fleet, "leave", keeps)
+    with pytest.raises(AssertionError, match=shrunk.failing.rule):
+        test()
+
+
+def test_moments_that_nothing_needs_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scheduler, "close", lambda self: None)
+    spot = Spot("two", Scenario(requests=(Request(), Request(at=0.5))))
+    (found,) = sweep(spot, cancels_at_the_end(spot, 20), most=1).failures
+    assert len(found.moments) == 2
+    shrunk = shrink(spot, found.moments, seconds=30)
+    assert [moment.target in (What.END, What.CLOSE) for moment in shrunk.failing.moments] == [True]
+    assert len(shrunk.spot.scenario.requests) == 1
+
+
 def test_another_rule_is_another_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     _breaks(monkeypatch, lambda spot: len(spot.scenario.requests) >= 2)
     assert len(shrink(Spot("two", Scenario(requests=(Request(),) * 4))).spot.scenario.requests) == 2
@@ -83,10 +126,13 @@ def test_the_time_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_that_breaks_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     spot = Spot("one", Scenario(requests=(Request(),)))
-    assert rule(spot.play()) is None
+    assert had(spot).rule is None
     with pytest.raises(ValueError, match="breaks no rule"):
         shrink(spot)
     assert main(["shrink", "0"]) == 1
+    assert main(["shrink", "0", "--at", "2:racing:3"]) == 1
+    assert main(["shrink", "0", "--at", "21:racing:3"]) == 2
+    assert main(["shrink", "0", "--at", "racing"]) == 2
     assert main(["shrink", "no-such-race"]) == 2
     assert main(["shrink", "0", "--mutant", "no-such-fault"]) == 2
     assert "no-such-fault" in capsys.readouterr().err
@@ -117,7 +163,8 @@ def test_the_formatter_has_nothing_to_do(tmp_path: Path) -> None:
     for seed in range(len(KINDS)):
         spot = replace(find(str(seed)), schedule=seed % 3, order=("shuffle", "pct")[seed % 2])
         run = Run(spot.scenario, 0, "ours", broken=["I21: client 1 (a) waits for ever" + ", really" * 20])
-        (tmp_path / f"test_{seed}.py").write_text(failing_test(spot, run))
+        moments = tuple(map(Moment.parse, ("2:racing:17", "end:between:40")[: seed % 3]))
+        (tmp_path / f"test_{seed}.py").write_text(failing_test(Failing(spot, moments, run, tuple(run.broken))))
     ruff = str(Path(sys.executable).parent / "ruff")
     config = ("--config", str(ROOT / "pyproject.toml"), "--no-cache", str(tmp_path))
     subprocess.run([ruff, "format", "--check", *config], check=True, cwd=ROOT)
