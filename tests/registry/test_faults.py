@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from tests.support.until import until
 from trio_ollama.models.digest import Digest
 from trio_ollama.models.errors import StoreUnavailableError
 from trio_ollama.registry import Registry, RegistryError
+from trio_ollama.registry.verify import Verifier
 
 from .conftest import QUICK, SOON, Here, finish
 
@@ -67,6 +69,21 @@ async def test_a_part_that_stalls_is_fetched_again(here: Here, new_registry: Cal
     await arrives(here)
     again = [part for part in here.remote.parts() if part[1] == 399_999]
     assert again == [(200_000, 399_999), (300_000, 399_999)]
+
+
+@pytest.mark.parametrize(("speed", "others"), [(0.0, False), (math.inf, True)], ids=["near", "far"])
+async def test_connections_are_added_while_less_comes_than_the_check_can_take(
+    here: Here, new_registry: Callable[..., Registry], monkeypatch: pytest.MonkeyPatch, speed: float, others: bool
+) -> None:
+    """A neighbour brings more over one connection: the next part waits for the first, whatever happens to that."""
+    monkeypatch.setattr(Verifier, "speed", property(lambda _: speed))
+    here.registry = new_registry(here.store, replace(QUICK, stall=0.5))
+    await trio.testing.wait_all_tasks_blocked()
+    here.remote.react = first(1, Reaction(hold=100_000), lambda request: request.range == (0, 199_999))
+    await arrives(here)
+    parts = [part for part in here.remote.parts() if part[1] > 100]
+    assert parts[0] == (0, 199_999)
+    assert (parts.index((100_000, 199_999)) > parts.index((200_000, 399_999))) is others
 
 
 async def test_a_part_that_was_cut_goes_on_where_it_was_cut(here: Here) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import random
 from pathlib import Path
 
 import pytest
+import trio
 
 from tests.support.fake_registry import Reaction
 from tests.support.until import until
@@ -16,6 +18,7 @@ from trio_ollama.models.blobs import Blobs
 from trio_ollama.models.digest import Digest
 from trio_ollama.registry.partial import Partial, partial_path
 from trio_ollama.registry.parts import Part, PartFiles, frontier, plan
+from trio_ollama.registry.verify import Verifier
 
 from .conftest import QUICK, Here
 
@@ -179,3 +182,18 @@ def test_a_partial_file_is_one_daemons(tmp_path: Path) -> None:
     again = Partial.open(blobs, DIGEST, QUICK)
     assert again is not None
     again.close()
+
+
+async def test_the_check_tells_how_fast_it_is(here: Here) -> None:
+    left_behind(here, part(0, 0, 1_000_000, 1_000_000), data=DATA)
+    partial = Partial.open(here.store.blobs, DIGEST, QUICK)
+    assert partial is not None
+    try:
+        partial.resume(len(DATA))
+        verifier = Verifier(partial, len(DATA), trio.CapacityLimiter(1))
+        assert verifier.speed == math.inf
+        began = trio.current_time()
+        assert await verifier.run() == DIGEST.hex
+        assert len(DATA) / (trio.current_time() - began) <= verifier.speed < math.inf
+    finally:
+        partial.close()

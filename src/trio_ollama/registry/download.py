@@ -8,6 +8,7 @@ comes; what was fetched stays, and the next download goes on from there.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -115,25 +116,40 @@ class Download:
             await self._fetch_whole(partial)
 
     async def _fetch_parts(self, partial: Partial) -> None:
-        """All parts, so many at a time; the first one's failure ends all."""
-        slots = trio.Semaphore(self._limits.parallel)
+        """All parts, in order, over so many connections as bring more; the first failure ends all."""
+        waiting = deque(part for part in partial.parts if part.left)
         async with trio.open_nursery() as nursery:
-            for part in partial.parts:
-                if part.left:
-                    await slots.acquire()
+            with trio.CancelScope() as opening:
+                for number in range(self._limits.parallel):
                     nursery.start_soon(
-                        self._guard, nursery, self._fetch_part, partial, part, slots, name=f"part {part.number}"
+                        self._guard, nursery, self._fetch_waiting, partial, waiting, opening, name=f"parts {number}"
                     )
+                    await self._room()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
 
-    async def _fetch_part(self, partial: Partial, part: Part, slots: trio.Semaphore) -> None:
-        try:
-            name = f"part {part.number} of {self._digest}"
-            await persist(name, lambda: self._attempt(partial, part), lambda: part.completed, self._limits)
-        finally:
-            slots.release()
+    async def _fetch_waiting(self, partial: Partial, waiting: deque[Part], opening: trio.CancelScope) -> None:
+        """One connection's work: part after part, until nobody has to begin another."""
+        while waiting:
+            await self._fetch_part(partial, waiting.popleft())
+        opening.cancel("all parts are begun")
+
+    async def _fetch_part(self, partial: Partial, part: Part) -> None:
+        name = f"part {part.number} of {self._digest}"
+        await persist(name, lambda: self._attempt(partial, part), lambda: part.completed, self._limits)
+
+    async def _room(self) -> None:
+        """Wait until another connection may bring more: until less comes than half of what could be checked.
+
+        A neighbour brings that over one connection, and more of them would only take time from the check.
+        """
+        assert self._verifier is not None
+        while True:
+            before = self.completed
+            await trio.sleep(self._limits.opening)
+            if self.completed - before < self._verifier.speed * self._limits.opening / 2:
+                return
 
     async def _fetch_whole(self, partial: Partial) -> None:
         """From a server without ranges: one stream from the first byte on."""

@@ -15,7 +15,9 @@ class Limits:
     """The defaults are Ollama's, where it has such a thing."""
 
     parallel: int = 16
-    """Parts of one blob that are fetched at once."""
+    """Parts of one blob that are fetched at once, at most."""
+    opening: float = 0.05
+    """Between two connections that are opened for one blob, to see what the others bring."""
     stall: float = 30.0
     """Without a byte for so long, a connection is given up."""
     tries: int = 6

@@ -20,8 +20,9 @@ from .parts import Part, PartFiles, plan
 
 __all__ = ["Partial", "free_space", "partial_path", "remove_leftovers", "write_all"]
 
-WANTED: Final = 64
-"""Parts of one blob, as far as their sizes allow."""
+WANTED: Final = 16
+"""Parts of one blob, as far as their sizes allow: one for each connection. A registry reads ahead for each request, so
+many small ones cost it twice as much."""
 
 _WRITING: Final = "write to the model store"
 

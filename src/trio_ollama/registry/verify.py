@@ -7,6 +7,7 @@ is hashed, too, while the rest is fetched.
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Final
 
 import trio
@@ -19,9 +20,9 @@ __all__ = ["Verifier"]
 
 STEP: Final = 4 << 20
 """Bytes that are hashed in one visit to a thread: some milliseconds, so that a cancel is soon seen."""
-LOOK: Final = 0.05
+LOOK: Final = 0.01
 """Seconds between two looks at how far it is: the threads that write do not tell."""
-SYNC: Final = 128 << 20
+SYNC: Final = 32 << 20
 """Bytes after which the disk is given its share, so that little is left to be written at the end."""
 
 
@@ -35,12 +36,19 @@ class Verifier:
         self._hash = hashlib.sha256()
         self._buffer = memoryview(bytearray(1 << 20))
         self._done = 0
+        self._spent = 0.0
+        """Seconds of hashing."""
         self._more = trio.Event()
         self._hashed = trio.Event()
 
     def advance(self) -> None:
         """There may be more to hash."""
         self._more.set()
+
+    @property
+    def speed(self) -> float:
+        """Bytes a second that it can take; without a limit until it has hashed some."""
+        return self._done / self._spent if self._spent else math.inf
 
     async def run(self) -> str:
         """The digest in hex, once all of the file is there. Raises StoreUnavailableError."""
@@ -51,7 +59,9 @@ class Verifier:
                     await self._more.wait()
                 self._more = trio.Event()
                 continue
+            began = trio.current_time()
             await trio.to_thread.run_sync(self._hash_to, min(there, self._done + STEP), limiter=self._limiter)
+            self._spent += trio.current_time() - began
             self._hashed.set()
         return self._hash.hexdigest()
 
