@@ -51,7 +51,6 @@ async def test_every_kind_of_client(
     async with crowd(daemon) as clients, trio.open_nursery() as nursery:
         runners = daemon.children()
         assert len(runners) == 2
-        clients.load.let_go()
         daemon.signal(number)
 
         async def is_refused(client: ApiClient) -> None:
@@ -63,9 +62,11 @@ async def test_every_kind_of_client(
             assert records.pop() == SHUTTING_DOWN
             assert all(record["message"]["content"] for record in records)
 
-        for waiter in clients.waiting:
-            nursery.start_soon(is_refused, waiter)
         nursery.start_soon(is_cut_short)
+        async with trio.open_nursery() as refused:
+            for waiter in clients.waiting:
+                refused.start_soon(is_refused, waiter)
+        clients.load.let_go()  # not before, or its client may get it before the daemon hears of its end
         with trio.fail_after(BUSY * drain):
             await clients.idle.ended()
         record_property("exited", await exited(daemon, runners, drain + AT_ONCE))

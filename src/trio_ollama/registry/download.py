@@ -117,37 +117,40 @@ class Download:
 
     async def _fetch_parts(self, partial: Partial) -> None:
         """All parts, in order, over so many connections as bring more; the first failure ends all."""
-        waiting = deque(part for part in partial.parts if part.left)
+        waiting, begun = deque(part for part in partial.parts if part.left), trio.Event()
         async with trio.open_nursery() as nursery:
-            with trio.CancelScope() as opening:
-                for number in range(self._limits.parallel):
-                    nursery.start_soon(
-                        self._guard, nursery, self._fetch_waiting, partial, waiting, opening, name=f"parts {number}"
-                    )
-                    await self._room()
+            for number in range(self._limits.parallel):
+                nursery.start_soon(
+                    self._guard, nursery, self._fetch_waiting, partial, waiting, begun, name=f"parts {number}"
+                )
+                await self._room(begun)
+                if begun.is_set():
+                    break
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
 
-    async def _fetch_waiting(self, partial: Partial, waiting: deque[Part], opening: trio.CancelScope) -> None:
-        """One connection's work: part after part, until nobody has to begin another."""
+    async def _fetch_waiting(self, partial: Partial, waiting: deque[Part], begun: trio.Event) -> None:
+        """One connection's work: part after part, until all are `begun`."""
         while waiting:
             await self._fetch_part(partial, waiting.popleft())
-        opening.cancel("all parts are begun")
+        begun.set()
 
     async def _fetch_part(self, partial: Partial, part: Part) -> None:
         name = f"part {part.number} of {self._digest}"
         await persist(name, lambda: self._attempt(partial, part), lambda: part.completed, self._limits)
 
-    async def _room(self) -> None:
+    async def _room(self, begun: trio.Event) -> None:
         """Wait until another connection may bring more: until less comes than half of what could be checked.
 
-        A neighbour brings that over one connection, and more of them would only take time from the check.
+        A neighbour brings that over one connection, and more of them would only take time from the check. Once all
+        parts are `begun`, there is nothing more to bring.
         """
         assert self._verifier is not None
-        while True:
+        while not begun.is_set():
             before = self.completed
-            await trio.sleep(self._limits.opening)
+            with trio.move_on_after(self._limits.opening):
+                await begun.wait()
             if self.completed - before < self._verifier.speed * self._limits.opening / 2:
                 return
 
