@@ -145,11 +145,12 @@ def _meant(client: Client, model: str) -> str:
     from difflib import get_close_matches
 
     try:
-        names = [str(each["name"]) for each in client.call("GET", "/api/tags").get("models") or ()]
+        names = [
+            str(each["name"]).removesuffix(":latest") for each in client.call("GET", "/api/tags").get("models") or ()
+        ]
     except (ClientError, LookupError, TypeError):
         return ""
-    shorter = {name.removesuffix(":latest"): name for name in names}
-    close = get_close_matches(model, [*shorter], n=2)
+    close = get_close_matches(model, names, n=2)
     return f"; did you mean {' or '.join(repr(each) for each in close)}?" if close else ""
 
 

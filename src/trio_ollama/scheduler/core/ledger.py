@@ -12,13 +12,11 @@ from dataclasses import replace
 from .decisions import Abort, Because, Claim, Decision, Drain, Grant, Refuse, StartLoad, Wait
 from .eviction import Candidates
 from .pools import Pools
-from .records import Runner, Waiter
+from .records import NOTHING, Runner, Waiter
 from .values import MODELS, Placement
 from .view import FleetView
 
 __all__ = ["Ledger"]
-
-NOTHING: frozenset[int] = frozenset()
 
 
 class Ledger:

@@ -14,15 +14,13 @@ from __future__ import annotations
 from .decisions import Because, Decision
 from .ledger import Ledger
 from .lifecycle import DRAINING, LOADING, READY, RECOVERING
-from .records import Runner, Waiter
+from .records import NOTHING, Runner, Waiter
 from .reload import difference
 from .room import Room
 from .values import LaunchConfig
 from .view import FleetView
 
 __all__ = ["plan"]
-
-NOTHING: frozenset[int] = frozenset()
 
 
 def plan(fleet: FleetView) -> tuple[Decision, ...]:

@@ -8,13 +8,11 @@ from .decisions import Because, Wait
 from .effects import Rearm, Refused
 from .events import RequestRefused, RequestWaits
 from .overtaking import Overtakers
-from .records import Runner, Waiter
+from .records import NOTHING, Runner, Waiter
 from .step import Step
 from .values import Demand, LaunchConfig
 
 __all__ = ["Queue"]
-
-NOTHING: frozenset[int] = frozenset()
 
 
 class Queue:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from .decisions import Because, Wait
 from .lifecycle import COUNTED, LOADING, State
 from .values import MODELS, Demand, LaunchConfig, ModelFacts, Observation, Placement
 
-__all__ = ["Lease", "OomRetry", "Runner", "Waiter"]
+__all__ = ["NOTHING", "Lease", "OomRetry", "Runner", "Waiter"]
+
+NOTHING: Final[frozenset[int]] = frozenset()
+"""The generations that whoever claims none wants gone."""
 
 
 @dataclass(slots=True, eq=False)

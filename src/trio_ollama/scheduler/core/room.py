@@ -8,13 +8,11 @@ from .decisions import Because
 from .ledger import Ledger
 from .placements import explicit_partial
 from .ranking import Ranking
-from .records import Runner, Waiter
+from .records import NOTHING, Runner, Waiter
 from .values import Placement
 from .view import FleetView
 
 __all__ = ["Room"]
-
-NOTHING: frozenset[int] = frozenset()
 
 
 class Room:
